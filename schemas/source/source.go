@@ -1,0 +1,90 @@
+package source
+
+import (
+	"fmt"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/rows"
+)
+
+// Header is one record header.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Record is one record of a source topic. A nil Key or Value is null.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	TimeMs    int64
+	Key       []byte
+	Value     []byte
+	Headers   []Header
+}
+
+// Kind says what a refused record would have done, as far as it could be
+// read: dead letters of updates and deletes may leave a stale row (K7).
+type Kind uint8
+
+const (
+	KindUnknown Kind = iota
+	KindUpsert
+	KindDelete
+)
+
+// Reject is a record that a decoder refuses: it goes to the dead letters.
+// Reason names the column and the rule, never a value. Code is a short
+// stable word (e.g. "malformed", "key", "type", "unsupported-op").
+type Reject struct {
+	Code   string
+	Reason string
+	Kind   Kind
+}
+
+func (r *Reject) Error() string { return r.Code + ": " + r.Reason }
+
+// Rejectf makes a Reject.
+func Rejectf(kind Kind, code, format string, args ...any) *Reject {
+	return &Reject{Code: code, Reason: fmt.Sprintf(format, args...), Kind: kind}
+}
+
+// SchemaChange is returned for a record that needs columns or wider types
+// that the table's schema lacks. The caller alters the table, then decodes
+// the record again with a decoder of the new schema. Add lists new columns
+// without ids; Widen gives existing columns (by field id) their new type.
+type SchemaChange struct {
+	Add   []schemas.Field
+	Widen []schemas.Field
+}
+
+func (c *SchemaChange) Error() string {
+	return fmt.Sprintf("the event has %d new columns and %d wider ones", len(c.Add), len(c.Widen))
+}
+
+// Result says what a record held when it was no error.
+type Result struct {
+	Events  int  // events appended
+	Control bool // a control record (heartbeat, transaction marker, …): counted, skipped
+}
+
+// Decoder decodes records of one topic for one version of a table's schema.
+// A decoder is used by one goroutine.
+type Decoder interface {
+	// Decode appends rec's events to dst. On an error nothing stays appended.
+	// Errors are *Reject or *SchemaChange.
+	Decode(dst *rows.Batch, rec *Record) (Result, error)
+	// Framing is the framing of a record key (K5): equal for keys whose bytes
+	// were built alike (schema id, JSON field order), 0 when there is none to tell.
+	Framing(key []byte) uint64
+}
+
+// Options of a decoder. Unknown options are an error of New.
+type Options struct {
+	Format  string
+	Options []schemas.Property
+	Def     *schemas.Definition
+	// Schema is the version of the table's schema to decode into.
+	Schema *schemas.Schema
+}
