@@ -1,0 +1,94 @@
+package record
+
+import "github.com/varve-io/varve/schemas"
+
+// Code is what apply decided.
+type Code uint8
+
+const (
+	Accepted Code = 1
+	Partly   Code = 2 // some items of a batch record
+	Rejected Code = 3
+	Already  Code = 4 // a repeated request or append (L9, A8): nothing changed
+	Settled  Code = 5 // derived: every shard asked has answered a DeleteKeys (A5)
+)
+
+// Reason is why, from a closed list. The numbers are for ever.
+type Reason uint16
+
+const (
+	ReasonNone        Reason = 0
+	Undecodable       Reason = 1 // L7
+	NotActive         Reason = 2 // L8
+	IDReused          Reason = 3 // L9
+	TooOld            Reason = 4 // L9
+	WrongPartition    Reason = 5 // L1
+	NoTable           Reason = 6 // no table of that name, or another id
+	TableExists       Reason = 7
+	BadDefinition     Reason = 8
+	BadAlter          Reason = 9 // number 0: which part
+	NoShard           Reason = 10
+	EpochClosed       Reason = 11 // number 0: offset of the record that closed it, 1: 1 if by another claim
+	SourceRange       Reason = 12 // numbers: expected from, given from, given to
+	RequestRange      Reason = 13
+	FileNotNew        Reason = 14 // number 0: item
+	NoBase            Reason = 15 // number 0: block
+	OutOfRange        Reason = 16 // numbers: block, position, rows
+	BadBlock          Reason = 17 // number 0: block
+	EmptyAppend       Reason = 18 // neither range moves
+	BadCounter        Reason = 19
+	BadFile           Reason = 20 // number 0: item
+	SchemaUnknown     Reason = 21
+	IndexOffset       Reason = 22
+	CutPending        Reason = 23
+	NothingToCut      Reason = 24
+	NoCutPending      Reason = 25
+	WrongBuild        Reason = 26
+	WrongParent       Reason = 27
+	BadCommit         Reason = 28 // number 0: which part
+	NoOrderColumn     Reason = 29 // DeleteKeys with a value on a table without one
+	NoKey             Reason = 30 // DeleteKeys on a table without key
+	FramingChanged    Reason = 31 // K5
+	VersionOutOfOrder Reason = 32 // SetApplyVersion
+	HeadMoved         Reason = 33
+	ShardRetired      Reason = 34
+)
+
+// Outcome is the deterministic part: codes, numbers and a digest (L6). Its
+// encoding is hashed into the chain.
+type Outcome struct {
+	Code    Code
+	Reason  Reason
+	Numbers []int64  // by reason or type, at most MaxNumbers
+	Items   []byte   // per-item bits of a batch record, nil otherwise
+	Digest  [16]byte // of the record's logical effects; zero when it had none
+	Changed bool     // the table changed
+}
+
+// MaxNumbers bounds Outcome.Numbers.
+const MaxNumbers = 8
+
+// OutcomeMessage is one message of the outcomes topic: key = log offset (i64
+// BE) ‖ kind u8; it repeats what its readers need of the record.
+type OutcomeMessage struct {
+	Offset  int64 // log offset
+	Type    Type  // of the record; 0 when undecodable
+	Derived bool  // a derived outcome (Settled); several may share an offset
+	Table   string
+	TableID int64
+	TimeMs  int64 // table time after the record
+	Outcome Outcome
+	Chain   Hash // after the record
+	// Definition is the table's definition, in the outcomes of accepted
+	// ClaimShard, CreateTable and AlterTable; nil otherwise. Not hashed.
+	Definition *schemas.Definition
+}
+
+// Numbers of an accepted ClaimShard's outcome.
+const (
+	ClaimWriter = iota
+	ClaimSourceEnd
+	ClaimRequestEnd
+	ClaimIndexHorizon
+	ClaimFraming // as int64 bits
+)

@@ -1,0 +1,311 @@
+package record
+
+import "github.com/varve-io/varve/schemas"
+
+// Type is a record type. The numbers are for ever (semantics.md §10).
+type Type uint8
+
+const (
+	TypeSetApplyVersion   Type = 1
+	TypeCreateTable       Type = 2
+	TypeAlterTable        Type = 3
+	TypeDropTable         Type = 4
+	TypeClaimShard        Type = 5
+	TypeAppendRows        Type = 6
+	TypeShardIndex        Type = 7
+	TypeSkipSource        Type = 8
+	TypeRetireShard       Type = 9
+	TypeAddFiles          Type = 10
+	TypeDeletePositions   Type = 11
+	TypeDeleteKeys        Type = 12
+	TypeDeleteWhere       Type = 13
+	TypePlanJobs          Type = 14
+	TypeCompleteJob       Type = 15
+	TypeReleaseJob        Type = 16
+	TypeSplitPartition    Type = 17
+	TypeExtendTree        Type = 18
+	TypeCut               Type = 19
+	TypeSnapshotCommitted Type = 20
+	TypeSnapshotFailed    Type = 21
+	TypeForeignSnapshot   Type = 22
+	TypeCatalogBase       Type = 23
+	TypeRollback          Type = 24
+	TypeExpireSnapshots   Type = 25
+	TypeCollectFiles      Type = 26
+	TypeFilesCollected    Type = 27
+	TypeRequestErasure    Type = 28
+	TypeErasureProgress   Type = 29
+)
+
+// Form is the envelope's form; a newer one is "not active" (L8).
+const Form = 1
+
+// HeaderKey is the Kafka header that makes form, type and versions readable
+// without decoding the value.
+const HeaderKey = "varve"
+
+// MaxInlineBody is the size above which a body goes to the object store (L10), in bytes.
+const MaxInlineBody = 256 << 10
+
+// RequestID names a request (L9). All zero: none (AppendRows needs none).
+type RequestID [16]byte
+
+// Hash is a SHA-256.
+type Hash [32]byte
+
+// Ref names an object by its content: key under the deployment's prefix,
+// length in bytes, SHA-256.
+type Ref struct {
+	Path   string
+	Length int64
+	Hash   Hash
+}
+
+// Envelope is what every record carries.
+type Envelope struct {
+	Type         Type
+	TypeVersion  uint16
+	ApplyVersion uint32
+	Request      RequestID
+	OffsetSeen   int64  // an offset of this log that the sender has read, -1 before the first
+	Table        string // empty for SetApplyVersion
+	TableID      int64  // offset of its CreateTable; -1 in CreateTable and SetApplyVersion
+	Body         []byte // Avro of the type's schema, when inline
+	BodyRef      *Ref   // else where it lies
+}
+
+// ShardKey is (source topic id, partition); the table is the envelope's (A1).
+type ShardKey struct {
+	TopicID   [16]byte
+	Topic     string // for people; the id decides
+	Partition int32
+}
+
+// SetApplyVersion: offset 0 of a partition is its genesis (L8).
+type SetApplyVersion struct {
+	Deployment [16]byte
+	Partitions int32
+	Partition  int32
+	Version    uint32
+}
+
+// CreateTable carries a whole definition. Location is the base; SuffixID asks
+// apply to append "-<table id>" to it, since the folder of an older table of
+// that name is still there.
+type CreateTable struct {
+	Definition schemas.Definition
+	SuffixID   bool
+}
+
+// AddColumn is a new column; apply gives its id. Defaults are JSON single values.
+type AddColumn struct {
+	Name    string
+	Type    schemas.Type
+	Doc     string
+	Default string // "" none; else both initial-default and write-default
+}
+
+// WidenColumn gives a column a wider type.
+type WidenColumn struct {
+	Name string
+	Type schemas.Type
+}
+
+// AlterTable changes a definition. Adding a column that is there already with
+// the same type, or widening to what it already is, changes nothing and is accepted.
+type AlterTable struct {
+	Set    []schemas.Property // sorted by key
+	Remove []string           // sorted
+	Add    []AddColumn
+	Widen  []WidenColumn
+}
+
+// DropTable frees the name. Files stay where they are.
+type DropTable struct{}
+
+// ClaimShard opens an epoch (A2). LogStart is the source partition's first
+// offset at the claim: a first claim's source end.
+type ClaimShard struct {
+	Shard    ShardKey
+	LogStart int64
+	Member   string // who asks, for people
+}
+
+// DataFile is one file of an AppendRows. Its path follows from table id,
+// epoch and counter. Partition is the tuple's canonical bytes (schemas).
+type DataFile struct {
+	ID        uint64 // writer number (3 bytes) ‖ writer's counter (5 bytes)
+	Rows      int64  // 1 … 2^31−2
+	Bytes     int64
+	SpecID    int32
+	Partition []byte
+}
+
+// DeleteBlock names positions of one older file. Bitmap is a portable
+// run-optimized 32-bit roaring bitmap.
+type DeleteBlock struct {
+	File   uint64
+	Bitmap []byte
+}
+
+// Counts of what an AppendRows' source range held.
+type Counts struct {
+	Events        int64 // data events, dead letters not included
+	Upserts       int64 // rows written
+	Deletes       int64 // rows removed by delete events (requests' answers included)
+	LateIgnored   int64 // K2
+	AbsentDeletes int64 // K6
+	Control       int64
+	DeadUpserts   int64 // K7
+	DeadDeletes   int64
+	DeadOther     int64
+}
+
+// AppendRows is one flush of a shard (A3, A4).
+type AppendRows struct {
+	Shard       ShardKey
+	Epoch       int64
+	Counter     int64 // A8: this writer's appends in this epoch, from 1
+	SourceFrom  int64
+	SourceTo    int64
+	RequestFrom int64
+	RequestTo   int64
+	SchemaID    int32  // schema version of the files
+	Framing     uint64 // K5: framing of the record keys, 0 none
+	Files       []DataFile
+	Deletes     []DeleteBlock // ascending by file
+	Changes     *Ref          // erasable body: RowsBody. nil when there are no files and no key changes
+	Counts      Counts
+}
+
+// ShardIndex tells of an uploaded index checkpoint (F9).
+type ShardIndex struct {
+	Shard  ShardKey
+	Epoch  int64
+	Offset int64 // complete to and including this log offset
+	File   Ref
+}
+
+// SkipSource moves a shard's source end by a user's word (A6).
+type SkipSource struct {
+	Shard ShardKey
+	From  int64 // must be the shard's end
+	To    int64
+	Cause string
+}
+
+// RetireShard ends a shard's part in requests (A5).
+type RetireShard struct{ Shard ShardKey }
+
+// DeleteKeys asks every shard to delete keys (A5). The keys are in an
+// erasable body (KeysBody), E1.
+type DeleteKeys struct {
+	Keys     Ref
+	Count    int64
+	HasOrder bool
+	Order    int64
+}
+
+// Cut asks for a snapshot (C1).
+type Cut struct{}
+
+// ManifestInfo is one manifest that a snapshot made.
+type ManifestInfo struct {
+	Path    string
+	Bytes   int64
+	Content uint8 // 0 data, 1 deletes
+	SpecID  int32
+	// Replaces lists older manifests (by number) whose live entries moved here.
+	Replaces []int64
+}
+
+// FileRowID is the first row id that a snapshot gave a listed file, and the
+// manifest (index into SnapshotCommitted.Manifests) that lists it.
+type FileRowID struct {
+	File       uint64
+	FirstRowID int64
+	Manifest   int32
+}
+
+// VectorInfo is a vector that a snapshot published.
+type VectorInfo struct {
+	File        uint64
+	Puffin      int32 // index into SnapshotCommitted.Puffins
+	Offset      int64
+	Length      int64
+	Cardinality int64
+	Manifest    int32 // index into SnapshotCommitted.Manifests
+}
+
+// PuffinInfo is one Puffin file of a snapshot.
+type PuffinInfo struct {
+	Path  string
+	Bytes int64
+}
+
+// SnapshotCommitted confirms a pending cut (C3, S9). SnapshotID 0: a commit
+// of metadata alone (a new table, a schema change).
+type SnapshotCommitted struct {
+	Cut             int64
+	Build           int64
+	Parent          int64 // snapshot id, 0 none
+	SnapshotID      int64
+	Sequence        int64
+	FirstRowID      int64
+	AddedRows       int64
+	TimestampMs     int64
+	ManifestList    string
+	MetadataVersion int64 // N of vN.metadata.json; 0 where the catalog names it
+	MetadataPath    string
+	MetadataHash    Hash
+	Manifests       []ManifestInfo
+	Files           []FileRowID
+	Vectors         []VectorInfo
+	Puffins         []PuffinInfo
+	Operation       string
+}
+
+// SnapshotFailed records an attempt that did not land; the cut stays pending.
+type SnapshotFailed struct {
+	Cut     int64
+	Build   int64
+	Attempt int64
+	Cause   string // from a closed list: "conflict", "unknown", "store", "catalog"
+}
+
+// KeyChange is one entry of a key change list (K3): a key that ends deleted.
+type KeyChange struct {
+	Key      []byte // canonical key bytes
+	HasOrder bool
+	Order    int64
+}
+
+// ColumnMetrics of a data file, by field id.
+type ColumnMetrics struct {
+	FieldID  int32
+	Bytes    int64
+	Values   int64
+	Nulls    int64
+	NaNs     int64 // -1: not counted for this type
+	HasLower bool
+	Lower    []byte
+	HasUpper bool
+	Upper    []byte
+}
+
+// FileMetrics of one file of the record.
+type FileMetrics struct {
+	ID           uint64
+	SplitOffsets []int64
+	Columns      []ColumnMetrics // ascending by field id
+}
+
+// RowsBody is an AppendRows' erasable body (E1): the key change list and the
+// files' column metrics (whose bounds may be key values).
+type RowsBody struct {
+	Changes []KeyChange // ascending by key
+	Files   []FileMetrics
+}
+
+// KeysBody is a DeleteKeys' erasable body: canonical keys, ascending, distinct.
+type KeysBody struct{ Keys [][]byte }
