@@ -1,0 +1,313 @@
+package dv
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+)
+
+// The functions of this file work on position sets: portable 32-bit Roaring bytes.
+// Each checks its input completely and returns an error wrapping ErrCorrupt for
+// bytes that are no valid set; a valid set that is not canonical is accepted. Each
+// appends its result, canonical, to dst, which must not share memory with the
+// input, and returns the extended slice; on an error dst is returned as it came.
+
+// AppendBitmap appends the canonical serialization of b, which is not changed. An
+// empty bitmap gives the serialized empty set of eight bytes.
+func AppendBitmap(dst []byte, b *roaring.Bitmap) ([]byte, error) {
+	var raw bytes.Buffer
+	raw.Grow(int(b.GetSerializedSizeInBytes()))
+	if _, err := b.WriteTo(&raw); err != nil {
+		return dst, fmt.Errorf("serialize positions: %w", err)
+	}
+	return Canonical(dst, raw.Bytes())
+}
+
+// ReadBitmap decodes a set into a bitmap that shares no memory with data and may be
+// changed.
+func ReadBitmap(data []byte) (*roaring.Bitmap, error) {
+	own, err := Canonical(nil, data)
+	if err != nil {
+		return nil, err
+	}
+	return viewBitmap(own)
+}
+
+// viewBitmap makes a bitmap on top of canonical bytes that only it will use.
+func viewBitmap(own []byte) (*roaring.Bitmap, error) {
+	b := roaring.New()
+	n, err := b.FromUnsafeBytes(own)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	if n != int64(len(own)) {
+		return nil, fmt.Errorf("%w: the library read %d of %d bytes", ErrCorrupt, n, len(own))
+	}
+	return b, nil
+}
+
+// Canonical appends the canonical serialization of the set in data.
+func Canonical(dst, data []byte) ([]byte, error) {
+	out, rest, err := canonicalPrefix(dst, data)
+	if err != nil {
+		return dst, err
+	}
+	if len(rest) != 0 {
+		return dst, fmt.Errorf("%w: %d bytes follow the last container", ErrCorrupt, len(rest))
+	}
+	return out, nil
+}
+
+// canonicalPrefix is Canonical for a set with other bytes behind it.
+func canonicalPrefix(dst, data []byte) (out, rest []byte, err error) {
+	var (
+		cur cursor
+		c   container
+		b   builder
+	)
+	if err := cur.init(data); err != nil {
+		return dst, nil, err
+	}
+	size, err := cur.size()
+	if err != nil {
+		return dst, nil, err
+	}
+	b.init(dst, cur.n, size)
+	for {
+		ok, err := cur.next(&c)
+		if err != nil {
+			return dst, nil, err
+		}
+		if !ok {
+			break
+		}
+		if err := b.copy(&c); err != nil {
+			return dst, nil, err
+		}
+	}
+	return b.finish(), data[cur.pos:], nil
+}
+
+// Stat describes a position set.
+type Stat struct {
+	Count     uint64 // positions in the set
+	Max       uint32 // largest position, 0 for the empty set
+	Canonical bool   // whether the bytes are those that this package would write
+}
+
+// Inspect checks data completely and describes it.
+func Inspect(data []byte) (Stat, error) {
+	var (
+		cur     cursor
+		c       container
+		s       Stat
+		anyRuns bool
+	)
+	if err := cur.init(data); err != nil {
+		return Stat{}, err
+	}
+	s.Canonical = true
+	for {
+		ok, err := cur.next(&c)
+		if err != nil {
+			return Stat{}, err
+		}
+		if !ok {
+			break
+		}
+		runs, err := c.check()
+		if err != nil {
+			return Stat{}, err
+		}
+		k := canonicalKind(c.card, runs)
+		if k != c.kind || (k == kindRun && runs != len(c.body)/4) {
+			s.Canonical = false
+		}
+		anyRuns = anyRuns || c.kind == kindRun
+		s.Count += uint64(c.card)
+		s.Max = uint32(c.key)<<16 | uint32(c.max())
+	}
+	if err := cur.end(); err != nil {
+		return Stat{}, err
+	}
+	// The cookie for runs is canonical only with a run; unused flag bits are zero.
+	if cur.runBits != nil {
+		used := cur.n % 8
+		if !anyRuns || (used != 0 && cur.runBits[len(cur.runBits)-1]>>used != 0) {
+			s.Canonical = false
+		}
+	}
+	return s, nil
+}
+
+// Validate checks data completely.
+func Validate(data []byte) error {
+	_, err := Inspect(data)
+	return err
+}
+
+// Count returns the number of positions in the set. It reads the headers only:
+// content that contradicts them is found by Validate.
+func Count(data []byte) (uint64, error) {
+	var (
+		cur cursor
+		c   container
+		sum uint64
+	)
+	if err := cur.init(data); err != nil {
+		return 0, err
+	}
+	for {
+		ok, err := cur.next(&c)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			return sum, cur.end()
+		}
+		sum += uint64(c.card)
+	}
+}
+
+// MaxPosition returns the largest position; ok is false for the empty set.
+func MaxPosition(data []byte) (pos uint32, ok bool, err error) {
+	s, err := Inspect(data)
+	if err != nil {
+		return 0, false, err
+	}
+	return s.Max, s.Count != 0, nil
+}
+
+// Empty returns the serialization of the empty set.
+func Empty() []byte {
+	var b builder
+	b.init(nil, 0, 0)
+	return b.finish()
+}
+
+// Union appends a ∪ b.
+func Union(dst, a, b []byte) ([]byte, error) {
+	return combine(dst, a, b, true)
+}
+
+// Minus appends a without the positions of b.
+func Minus(dst, a, b []byte) ([]byte, error) {
+	return combine(dst, a, b, false)
+}
+
+// combine walks two sets by key. Positions only in b are kept for a union and
+// checked for a difference.
+func combine(dst, a, b []byte, union bool) ([]byte, error) {
+	var (
+		ca, cb cursor
+		xa, xb container
+		out    builder
+		okA    bool
+		okB    bool
+		err    error
+	)
+	if err := ca.init(a); err != nil {
+		return dst, err
+	}
+	if err := cb.init(b); err != nil {
+		return dst, err
+	}
+	n, hint := ca.n, len(a)
+	if union {
+		n, hint = min(ca.n+cb.n, maxContainers), len(a)+len(b)
+	}
+	out.init(dst, n, hint)
+	if okA, err = ca.next(&xa); err != nil {
+		return dst, err
+	}
+	if okB, err = cb.next(&xb); err != nil {
+		return dst, err
+	}
+	for okA || okB {
+		stepA := okA && (!okB || xa.key <= xb.key)
+		stepB := okB && (!okA || xb.key <= xa.key)
+		switch {
+		case stepA && stepB && union:
+			err = out.union(&xa, &xb)
+		case stepA && stepB:
+			err = out.minus(&xa, &xb)
+		case stepA:
+			err = out.copy(&xa)
+		case union:
+			err = out.copy(&xb)
+		default:
+			_, err = xb.check()
+		}
+		if err != nil {
+			return dst, err
+		}
+		if stepA {
+			if okA, err = ca.next(&xa); err != nil {
+				return dst, err
+			}
+		}
+		if stepB {
+			if okB, err = cb.next(&xb); err != nil {
+				return dst, err
+			}
+		}
+	}
+	if err := ca.end(); err != nil {
+		return dst, err
+	}
+	if err := cb.end(); err != nil {
+		return dst, err
+	}
+	return out.finish(), nil
+}
+
+// UnionAll appends the union of any number of sets, none giving the empty set. It
+// reads each container once, however many sets there are: the way to fold the
+// operands of a merge.
+func UnionAll(dst []byte, sets ...[]byte) ([]byte, error) {
+	var all []container
+	hint := 0
+	for i, data := range sets {
+		var cur cursor
+		if err := cur.init(data); err != nil {
+			return dst, fmt.Errorf("set %d of %d: %w", i+1, len(sets), err)
+		}
+		for {
+			var c container
+			ok, err := cur.next(&c)
+			if err != nil {
+				return dst, fmt.Errorf("set %d of %d: %w", i+1, len(sets), err)
+			}
+			if !ok {
+				break
+			}
+			all = append(all, c)
+		}
+		if err := cur.end(); err != nil {
+			return dst, fmt.Errorf("set %d of %d: %w", i+1, len(sets), err)
+		}
+		hint += len(data)
+	}
+	slices.SortStableFunc(all, func(x, y container) int { return int(x.key) - int(y.key) })
+	n := 0
+	for i := range all {
+		if i == 0 || all[i].key != all[i-1].key {
+			n++
+		}
+	}
+	var out builder
+	out.init(dst, n, min(hint, bitmapSize*n))
+	for len(all) > 0 {
+		same := 1
+		for same < len(all) && all[same].key == all[0].key {
+			same++
+		}
+		if err := out.unionGroup(all[:same]); err != nil {
+			return dst, err
+		}
+		all = all[same:]
+	}
+	return out.finish(), nil
+}
