@@ -1,0 +1,238 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// BodyVersion is the type version that EncodeBody writes.
+const BodyVersion = 1
+
+// New is a pointer to an empty record of this type, nil for a type that this
+// build does not know.
+func New(t Type) any {
+	switch t {
+	case TypeSetApplyVersion:
+		return new(SetApplyVersion)
+	case TypeCreateTable:
+		return new(CreateTable)
+	case TypeAlterTable:
+		return new(AlterTable)
+	case TypeDropTable:
+		return new(DropTable)
+	case TypeClaimShard:
+		return new(ClaimShard)
+	case TypeAppendRows:
+		return new(AppendRows)
+	case TypeShardIndex:
+		return new(ShardIndex)
+	case TypeSkipSource:
+		return new(SkipSource)
+	case TypeRetireShard:
+		return new(RetireShard)
+	case TypeDeleteKeys:
+		return new(DeleteKeys)
+	case TypeCut:
+		return new(Cut)
+	case TypeSnapshotCommitted:
+		return new(SnapshotCommitted)
+	case TypeSnapshotFailed:
+		return new(SnapshotFailed)
+	}
+	return nil
+}
+
+// TypeOf is the type of a record, given as a struct or a pointer to one; 0
+// when it is none.
+func TypeOf(v any) Type {
+	switch v.(type) {
+	case SetApplyVersion, *SetApplyVersion:
+		return TypeSetApplyVersion
+	case CreateTable, *CreateTable:
+		return TypeCreateTable
+	case AlterTable, *AlterTable:
+		return TypeAlterTable
+	case DropTable, *DropTable:
+		return TypeDropTable
+	case ClaimShard, *ClaimShard:
+		return TypeClaimShard
+	case AppendRows, *AppendRows:
+		return TypeAppendRows
+	case ShardIndex, *ShardIndex:
+		return TypeShardIndex
+	case SkipSource, *SkipSource:
+		return TypeSkipSource
+	case RetireShard, *RetireShard:
+		return TypeRetireShard
+	case DeleteKeys, *DeleteKeys:
+		return TypeDeleteKeys
+	case Cut, *Cut:
+		return TypeCut
+	case SnapshotCommitted, *SnapshotCommitted:
+		return TypeSnapshotCommitted
+	case SnapshotFailed, *SnapshotFailed:
+		return TypeSnapshotFailed
+	}
+	return 0
+}
+
+// walk visits the fields of a record, given as a struct or a pointer to one
+// (a reader needs a pointer); false when v is no record.
+func walk(v visitor, x any) bool {
+	switch r := x.(type) {
+	case *SetApplyVersion:
+		setApplyVersionFields(v, r)
+	case *CreateTable:
+		createTableFields(v, r)
+	case *AlterTable:
+		alterTableFields(v, r)
+	case *DropTable:
+		dropTableFields(v, r)
+	case *ClaimShard:
+		claimShardFields(v, r)
+	case *AppendRows:
+		appendRowsFields(v, r)
+	case *ShardIndex:
+		shardIndexFields(v, r)
+	case *SkipSource:
+		skipSourceFields(v, r)
+	case *RetireShard:
+		retireShardFields(v, r)
+	case *DeleteKeys:
+		deleteKeysFields(v, r)
+	case *Cut:
+		cutFields(v, r)
+	case *SnapshotCommitted:
+		snapshotCommittedFields(v, r)
+	case *SnapshotFailed:
+		snapshotFailedFields(v, r)
+	case SetApplyVersion:
+		setApplyVersionFields(v, &r)
+	case CreateTable:
+		createTableFields(v, &r)
+	case AlterTable:
+		alterTableFields(v, &r)
+	case DropTable:
+		dropTableFields(v, &r)
+	case ClaimShard:
+		claimShardFields(v, &r)
+	case AppendRows:
+		appendRowsFields(v, &r)
+	case ShardIndex:
+		shardIndexFields(v, &r)
+	case SkipSource:
+		skipSourceFields(v, &r)
+	case RetireShard:
+		retireShardFields(v, &r)
+	case DeleteKeys:
+		deleteKeysFields(v, &r)
+	case Cut:
+		cutFields(v, &r)
+	case SnapshotCommitted:
+		snapshotCommittedFields(v, &r)
+	case SnapshotFailed:
+		snapshotFailedFields(v, &r)
+	default:
+		return false
+	}
+	return true
+}
+
+// EncodeBody appends the Avro bytes of a record, given as a struct or a
+// pointer to one, at BodyVersion. It refuses (ErrNotEncodable) what no decoder
+// would accept, such as strings that are not UTF-8; dst is then as it was.
+func EncodeBody(dst []byte, v any) ([]byte, error) {
+	if r, ok := v.(*AppendRows); ok {
+		return r.encode(dst)
+	}
+	w := binWriter{b: dst}
+	if !walk(&w, v) {
+		return dst, fmt.Errorf("%w: %T is no record", ErrNotEncodable, v)
+	}
+	if w.err != nil {
+		return dst, fmt.Errorf("%s: %w", TypeOf(v), w.err)
+	}
+	return w.b, nil
+}
+
+// DecodeBody reads the body of a record into a new struct and returns a
+// pointer to it. Byte fields alias body. ErrUndecodable: the form is wrong;
+// ErrUnknownType: this build does not know the type or its version. Only the
+// form is checked here (L7); what the numbers mean is for apply.
+func DecodeBody(t Type, version uint16, body []byte) (any, error) {
+	v := New(t)
+	if v == nil || version != BodyVersion {
+		return nil, fmt.Errorf("%w: %s version %d", ErrUnknownType, t, version)
+	}
+	if r, ok := v.(*AppendRows); ok {
+		if err := r.Decode(body); err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
+	b := binReader{b: body}
+	walk(&b, v)
+	if err := b.finish(t.String()); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// EncodeRowsBody appends an AppendRows' erasable body (E1). Changes must
+// ascend by key, each key once.
+func EncodeRowsBody(dst []byte, body *RowsBody) ([]byte, error) {
+	if i := firstUnsorted(len(body.Changes), func(i int) []byte { return body.Changes[i].Key }); i > 0 {
+		return dst, fmt.Errorf("RowsBody: %w: change %d does not ascend by key", ErrNotEncodable, i)
+	}
+	w := binWriter{b: dst}
+	rowsBodyFields(&w, body)
+	return w.b, w.err
+}
+
+// DecodeRowsBody reads into body, whose slices are used again; byte fields
+// alias b.
+func DecodeRowsBody(b []byte, body *RowsBody) error {
+	r := binReader{b: b}
+	rowsBodyFields(&r, body)
+	if err := r.finish("RowsBody"); err != nil {
+		return err
+	}
+	if i := firstUnsorted(len(body.Changes), func(i int) []byte { return body.Changes[i].Key }); i > 0 {
+		return fmt.Errorf("RowsBody: %w: change %d does not ascend by key", ErrUndecodable, i)
+	}
+	return nil
+}
+
+// EncodeKeysBody appends a DeleteKeys' erasable body (E1). Keys must ascend,
+// each once.
+func EncodeKeysBody(dst []byte, body *KeysBody) ([]byte, error) {
+	if i := firstUnsorted(len(body.Keys), func(i int) []byte { return body.Keys[i] }); i > 0 {
+		return dst, fmt.Errorf("KeysBody: %w: key %d does not ascend", ErrNotEncodable, i)
+	}
+	w := binWriter{b: dst}
+	keysBodyFields(&w, body)
+	return w.b, w.err
+}
+
+// DecodeKeysBody reads into body, whose slice is used again; keys alias b.
+func DecodeKeysBody(b []byte, body *KeysBody) error {
+	r := binReader{b: b}
+	keysBodyFields(&r, body)
+	if err := r.finish("KeysBody"); err != nil {
+		return err
+	}
+	if i := firstUnsorted(len(body.Keys), func(i int) []byte { return body.Keys[i] }); i > 0 {
+		return fmt.Errorf("KeysBody: %w: key %d does not ascend", ErrUndecodable, i)
+	}
+	return nil
+}
+
+// firstUnsorted is the first index whose key is not above the one before it, 0 when none.
+func firstUnsorted(n int, key func(int) []byte) int {
+	for i := 1; i < n; i++ {
+		if bytes.Compare(key(i-1), key(i)) >= 0 {
+			return i
+		}
+	}
+	return 0
+}
