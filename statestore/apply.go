@@ -1,0 +1,391 @@
+package statestore
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+)
+
+// Record is one record of the transactions log as it was read.
+type Record struct {
+	Offset      int64
+	LeaderEpoch int32
+	TimeMs      int64
+	Key         []byte
+	Header      []byte // value of the header record.HeaderKey, nil when absent
+	Value       []byte
+	Control     bool   // a control record: accounted for, has no content
+	Body        []byte // a body fetched by its reference (L10), nil when inline
+	// BodyLost says that the body was proven lost and voided.
+	BodyLost bool
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum is what the state keeps of its last record to recognise its log (L5).
+func (r *Record) Checksum() uint32 {
+	c := crc32.Update(0, castagnoli, r.Key)
+	c = crc32.Update(c, castagnoli, r.Header)
+	return crc32.Update(c, castagnoli, r.Value)
+}
+
+// ApplyVersion is the newest version of the rules that this binary knows.
+const ApplyVersion = 1
+
+// active lists the types of each apply version (L8).
+var active = map[uint32]map[record.Type]bool{
+	1: {
+		record.TypeSetApplyVersion: true, record.TypeCreateTable: true, record.TypeAlterTable: true,
+		record.TypeDropTable: true, record.TypeClaimShard: true, record.TypeAppendRows: true,
+		record.TypeShardIndex: true, record.TypeSkipSource: true, record.TypeRetireShard: true,
+		record.TypeDeleteKeys: true, record.TypeCut: true, record.TypeSnapshotCommitted: true,
+		record.TypeSnapshotFailed: true,
+	},
+}
+
+// DedupeMs is how long a request id is remembered, in ms of table time (L9).
+const DedupeMs = 24 * 3600 * 1000
+
+const sampleMs = 10 * 60 * 1000
+
+type requestEntry struct {
+	offset  int64
+	bytes   [16]byte // SHA-256 of the record's bytes, cut
+	outcome []byte
+}
+
+// outcomeOf is the result of one record's rules.
+type outcomeOf = record.Outcome
+
+func reject(r record.Reason, numbers ...int64) outcomeOf {
+	return outcomeOf{Code: record.Rejected, Reason: r, Numbers: numbers}
+}
+
+// Apply applies the next record of the log. Its result is the outcome's
+// message, and the error is only ever a reason to stop the partition: a hole,
+// a version that this binary does not know, a damaged database.
+func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &s.head
+	if r.Offset != h.Offset+1 {
+		return record.OutcomeMessage{}, fmt.Errorf("%w: partition %d: offset %d follows %d; the topic lost records or was made again: restore it or start a new deployment", ErrHole, h.Partition, r.Offset, h.Offset)
+	}
+	msg := record.OutcomeMessage{Offset: r.Offset, TableID: -1}
+	t := max(h.TimeMs, r.TimeMs)
+	s.effects = s.effects[:0]
+	out, err := s.decide(r, t, &msg)
+	if err != nil {
+		return record.OutcomeMessage{}, err
+	}
+	h.TimeMs = t
+	if len(s.effects) > 0 {
+		sum := sha256.Sum256(s.effects)
+		copy(out.Digest[:], sum[:])
+	}
+	h.Offset, h.LeaderEpoch, h.Checksum = r.Offset, r.LeaderEpoch, r.Checksum()
+	s.sample()
+	msg.Outcome, msg.TimeMs = out, t
+	outcome := record.EncodeOutcome(s.scratch[:0], &out)
+	s.scratch = outcome
+	h.Chain = chain(&h.Chain, r, outcome)
+	msg.Chain = h.Chain
+	s.headOK = true
+	return msg, s.emit(&msg)
+}
+
+// chain is the next chain hash (L6). Lengths part the pieces.
+func chain(prev *record.Hash, r *Record, outcome []byte) record.Hash {
+	var fixed [32 + 8*6]byte
+	copy(fixed[:], prev[:])
+	be := binary.BigEndian
+	be.PutUint64(fixed[32:], uint64(r.Offset))
+	be.PutUint64(fixed[40:], uint64(r.TimeMs))
+	be.PutUint64(fixed[48:], uint64(len(r.Key)))
+	be.PutUint64(fixed[56:], uint64(len(r.Header)))
+	be.PutUint64(fixed[64:], uint64(len(r.Value)))
+	be.PutUint64(fixed[72:], uint64(len(outcome)))
+	d := sha256.New()
+	d.Write(fixed[:])
+	d.Write(r.Key)
+	d.Write(r.Header)
+	d.Write(r.Value)
+	if r.Body != nil {
+		// The value holds the body's hash already; the flag says that it was read.
+		d.Write([]byte{1})
+	}
+	d.Write(outcome)
+	var out record.Hash
+	d.Sum(out[:0])
+	return out
+}
+
+func (s *Store) emit(m *record.OutcomeMessage) error {
+	k, v, err := record.EncodeOutcomeMessage(nil, nil, m)
+	if err != nil {
+		return fmt.Errorf("outcome of record %d: %w", m.Offset, err)
+	}
+	if s.outFirst < 0 {
+		s.outFirst = m.Offset
+	}
+	s.out = append(s.out, outMessage{k, v})
+	return nil
+}
+
+// sample keeps offsets by table time, ten minutes apart, and moves the dedupe
+// horizon: the newest sample that is a day old.
+func (s *Store) sample() {
+	h := &s.head
+	if n := len(h.samples); n == 0 || h.TimeMs >= h.samples[n-1].ms+sampleMs {
+		h.samples = append(h.samples, timeSample{h.Offset, h.TimeMs})
+	}
+	for len(h.samples) > 1 && h.samples[1].ms <= h.TimeMs-DedupeMs {
+		h.samples = h.samples[1:]
+	}
+	if len(h.samples) > 0 && h.samples[0].ms <= h.TimeMs-DedupeMs {
+		h.Horizon = h.samples[0].offset
+	}
+}
+
+// decide runs the rules that every record meets, then the type's own.
+func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeOf, error) {
+	h := &s.head
+	if r.Control {
+		return reject(record.Undecodable), nil
+	}
+	form, typ, _, _, ok := record.PeekHeader(r.Header)
+	if !ok {
+		return reject(record.Undecodable), nil
+	}
+	msg.Type = typ
+	version := h.ApplyVersion
+	if h.Offset < 0 {
+		version = ApplyVersion // the genesis comes before any version
+	}
+	if form > record.Form || !active[version][typ] {
+		return reject(record.NotActive), nil
+	}
+	var env record.Envelope
+	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil {
+		if errors.Is(err, record.ErrNewerForm) {
+			return reject(record.NotActive), nil
+		}
+		return reject(record.Undecodable), nil
+	}
+	if h.Offset >= 0 && env.ApplyVersion != version && typ != record.TypeSetApplyVersion {
+		// A sender writes the version in force; an older or newer one would be
+		// read by other rules than its own.
+		return reject(record.NotActive), nil
+	}
+	if h.Offset < 0 && typ != record.TypeSetApplyVersion {
+		return reject(record.NotActive), nil
+	}
+	body := env.Body
+	if env.BodyRef != nil {
+		if r.BodyLost {
+			return reject(record.Undecodable), nil
+		}
+		if r.Body == nil {
+			return outcomeOf{}, fmt.Errorf("record %d: its body was not fetched before apply", r.Offset)
+		}
+		body = r.Body
+	}
+	msg.Table, msg.TableID = env.Table, env.TableID
+
+	needsID := typ != record.TypeAppendRows
+	var digest [16]byte
+	if needsID {
+		if env.Request == (record.RequestID{}) {
+			return reject(record.Undecodable), nil
+		}
+		if env.OffsetSeen < h.Horizon && h.Horizon > 0 {
+			return reject(record.TooOld), nil
+		}
+		d := sha256.New()
+		d.Write(r.Key)
+		d.Write(r.Header)
+		d.Write(r.Value)
+		var sum [32]byte
+		copy(digest[:], d.Sum(sum[:0]))
+		first, err := s.request(env.Request)
+		if err != nil {
+			return outcomeOf{}, err
+		}
+		if first != nil {
+			if first.bytes != digest {
+				return reject(record.IDReused, first.offset), nil
+			}
+			var out outcomeOf
+			if err := record.DecodeOutcome(first.outcome, &out); err != nil {
+				return outcomeOf{}, fmt.Errorf("%w: first outcome of a request", ErrCorrupt)
+			}
+			out.Code, out.Changed, out.Digest = record.Already, false, [16]byte{}
+			out.Numbers = append([]int64{first.offset}, out.Numbers...)
+			out.Numbers = out.Numbers[:min(len(out.Numbers), record.MaxNumbers)]
+			return out, nil
+		}
+	}
+	out, err := s.rules(r, t, &env, body, msg)
+	if err != nil {
+		return outcomeOf{}, err
+	}
+	if needsID {
+		if err := s.remember(env.Request, r.Offset, digest, &out); err != nil {
+			return outcomeOf{}, err
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) request(id record.RequestID) (*requestEntry, error) {
+	if e, ok := s.requests[id]; ok {
+		return &e, nil
+	}
+	b, err := s.get(append([]byte{keyRequest}, id[:]...))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	d := dec{b: b}
+	e := &requestEntry{offset: d.i()}
+	copy(e.bytes[:], d.raw(16))
+	e.outcome = d.byts()
+	return e, d.done("request id")
+}
+
+func (s *Store) remember(id record.RequestID, offset int64, digest [16]byte, out *outcomeOf) error {
+	e := requestEntry{offset: offset, bytes: digest, outcome: record.EncodeOutcome(nil, out)}
+	s.requests[id] = e
+	var v enc
+	v.i(e.offset)
+	v.raw(e.bytes[:])
+	v.byts(e.outcome)
+	if err := s.set(append([]byte{keyRequest}, id[:]...), v.b); err != nil {
+		return err
+	}
+	return s.set(append(key8(keyRequestAt, uint64(offset)), id[:]...), nil)
+}
+
+// rules dispatches to a type's rules. What they decide beyond the record's
+// own bytes they write to s.effects.
+func (s *Store) rules(r *Record, t int64, env *record.Envelope, body []byte, msg *record.OutcomeMessage) (outcomeOf, error) {
+	if env.Type == record.TypeAppendRows {
+		if err := s.rec.Decode(body); err != nil {
+			return reject(record.Undecodable), nil
+		}
+	}
+	var v any
+	if env.Type != record.TypeAppendRows {
+		var err error
+		if v, err = record.DecodeBody(env.Type, env.TypeVersion, body); err != nil {
+			return reject(record.Undecodable), nil
+		}
+	}
+	if env.Type == record.TypeSetApplyVersion {
+		return s.applyVersion(r, v.(*record.SetApplyVersion))
+	}
+	if string(r.Key) != env.Table || schemas.CheckTableName(env.Table) != nil {
+		return reject(record.Undecodable), nil
+	}
+	if schemas.PartitionOf(env.Table, s.head.Partitions) != s.head.Partition {
+		return reject(record.WrongPartition), nil
+	}
+	tab, err := s.lookup(env.Table)
+	if err != nil {
+		return outcomeOf{}, err
+	}
+	if env.Type == record.TypeCreateTable {
+		return s.createTable(r, t, env, v.(*record.CreateTable), tab, msg)
+	}
+	if tab == nil || tab.id != env.TableID {
+		return reject(record.NoTable), nil
+	}
+	switch env.Type {
+	case record.TypeAlterTable:
+		return s.alterTable(r, tab, v.(*record.AlterTable), msg)
+	case record.TypeDropTable:
+		return s.dropTable(r, tab)
+	case record.TypeClaimShard:
+		return s.claimShard(r, tab, v.(*record.ClaimShard), msg)
+	case record.TypeAppendRows:
+		return s.appendRows(r, tab, &s.rec)
+	case record.TypeShardIndex:
+		return s.shardIndex(tab, v.(*record.ShardIndex))
+	case record.TypeSkipSource:
+		return s.skipSource(r, tab, v.(*record.SkipSource))
+	case record.TypeRetireShard:
+		return s.retireShard(r, tab, v.(*record.RetireShard))
+	case record.TypeDeleteKeys:
+		return s.deleteKeys(r, tab, v.(*record.DeleteKeys))
+	case record.TypeCut:
+		return s.cut(r, t, tab)
+	case record.TypeSnapshotCommitted:
+		return s.snapshotCommitted(r, tab, v.(*record.SnapshotCommitted))
+	case record.TypeSnapshotFailed:
+		return s.snapshotFailed(tab, v.(*record.SnapshotFailed))
+	}
+	return reject(record.NotActive), nil
+}
+
+// effect appends numbers to the digest's input, in the order that RULES.md
+// documents ("Digests").
+func (s *Store) effect(tag byte, numbers ...int64) {
+	s.effects = append(s.effects, tag)
+	for _, n := range numbers {
+		s.effects = binary.BigEndian.AppendUint64(s.effects, uint64(n))
+	}
+}
+
+func (s *Store) effectBytes(b []byte) {
+	s.effects = binary.BigEndian.AppendUint64(s.effects, uint64(len(b)))
+	s.effects = append(s.effects, b...)
+}
+
+func accepted(changed bool, numbers ...int64) outcomeOf {
+	return outcomeOf{Code: record.Accepted, Changed: changed, Numbers: numbers}
+}
+
+// applyVersion: L8. The genesis is offset 0; later ones raise the version.
+func (s *Store) applyVersion(r *Record, v *record.SetApplyVersion) (outcomeOf, error) {
+	h := &s.head
+	if len(r.Key) != 0 {
+		return reject(record.Undecodable), nil
+	}
+	if r.Offset == 0 {
+		if v.Partitions < 1 || v.Partition < 0 || v.Partition >= v.Partitions {
+			return outcomeOf{}, fmt.Errorf("%w: the genesis at offset 0 names partition %d of %d", ErrIdentity, v.Partition, v.Partitions)
+		}
+		if v.Version == 0 || active[v.Version] == nil {
+			return outcomeOf{}, fmt.Errorf("%w: version %d; this binary knows up to %d: upgrade it", ErrUnknownVersion, v.Version, ApplyVersion)
+		}
+		h.Deployment, h.Partitions, h.Partition, h.ApplyVersion = v.Deployment, v.Partitions, v.Partition, v.Version
+		s.effect('g', int64(v.Partitions), int64(v.Partition), int64(v.Version))
+		return accepted(false), nil
+	}
+	if v.Deployment != h.Deployment || v.Partitions != h.Partitions || v.Partition != h.Partition || v.Version <= h.ApplyVersion {
+		return reject(record.VersionOutOfOrder, int64(h.ApplyVersion)), nil
+	}
+	if active[v.Version] == nil {
+		return outcomeOf{}, fmt.Errorf("%w: version %d at offset %d; this binary knows up to %d: upgrade it", ErrUnknownVersion, v.Version, r.Offset, ApplyVersion)
+	}
+	h.ApplyVersion = v.Version
+	s.effect('g', int64(v.Version))
+	return accepted(false), nil
+}
+
+func (t *table) sortShards() {
+	slices.SortFunc(t.shardOrder, func(a, b shardID) int {
+		if a == b {
+			return 0
+		}
+		if a.less(b) {
+			return -1
+		}
+		return 1
+	})
+}

@@ -1,0 +1,680 @@
+package statestore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/record"
+)
+
+// FrozenFile is one file of a frozen cut: what of it differs from the last
+// committed snapshot.
+type FrozenFile struct {
+	ID        uint64
+	Added     bool // first listed by this cut
+	Removed   bool // every row is dead: file and vector leave together (V7)
+	Rows      int64
+	Bytes     int64
+	SpecID    int32
+	Partition []byte // tuple, canonical bytes
+	SchemaID  int32
+	Record    int64      // offset of the AppendRows that added it
+	Epoch     int64      // of that AppendRows' shard: the file's name holds it
+	Body      record.Ref // erasable body with the file's metrics
+	Dead      []byte     // position set at the build offset, nil: none
+	DeadCount int64
+	// Of the last committed snapshot:
+	Manifest int64 // number of the manifest that lists the file, 0: none
+	RowID    int64
+	Sequence int64
+	Vector   *Vector // nil: none
+}
+
+// Vector is a published vector.
+type Vector struct {
+	Puffin      string
+	Offset      int64
+	Length      int64
+	Cardinality int64
+	Sequence    int64
+	Manifest    int64
+}
+
+// FrozenCut is what a publisher builds from (C1).
+type FrozenCut struct {
+	TableID    int64
+	Cut        int64
+	Build      int64
+	TimeMs     int64       // table time at the build offset
+	Chain      record.Hash // before the build offset (L6)
+	Definition *schemas.Definition
+	DefChanged bool
+	Head       CatalogHead // the base
+	Expire     []int64     // snapshot ids that this commit removes (G2)
+	Deployment [16]byte
+	Partition  int32
+	Ranges     []ShardRange
+	Totals     PublishedTotals // of the base
+	Files      []FrozenFile    // ascending by id
+	Manifests  map[int64]string
+}
+
+// ShardRange is a shard's source end at the build offset.
+type ShardRange struct {
+	Topic     string
+	Partition int32
+	End       int64
+}
+
+// PublishedTotals are the six total-* of the base's summary (S10), vectors apart.
+type PublishedTotals struct {
+	Files, Rows, Bytes, Vectors, Dead, VectorBytes int64
+}
+
+// cut: C1. Nothing is ever held in this apply version.
+func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
+	if tab.pending != nil {
+		return reject(record.CutPending, tab.pending.Cut), nil
+	}
+	first := tab.head.Build < 0
+	defChanged := tab.defChange > tab.defFrozen
+	if !tab.changed && !defChanged {
+		return reject(record.NothingToCut), nil
+	}
+	n := 0
+	if !first && tab.changed {
+		// What this batch did is not in the database yet, and freezing reads it.
+		if err := s.drain(); err != nil {
+			return outcomeOf{}, err
+		}
+		var err error
+		if n, err = s.freeze(tab); err != nil {
+			return outcomeOf{}, err
+		}
+		tab.changed = false
+	}
+	if n == 0 && !defChanged {
+		tab.dirty = true
+		return reject(record.NothingToCut), nil
+	}
+	tab.pending = &PendingCut{Cut: r.Offset, Build: r.Offset}
+	tab.dirty = true
+	var e enc
+	e.u(1)
+	e.i(r.Offset)
+	e.i(r.Offset)
+	e.i(t)
+	e.raw(s.head.Chain[:])
+	e.byts(encodeDefinition(tab.def))
+	e.i(tab.defChange)
+	e.bool(defChanged)
+	encHead(&e, &tab.head)
+	expire := expired(tab, t, n > 0)
+	e.u(uint64(len(expire)))
+	for _, id := range expire {
+		e.i(id)
+	}
+	e.u(uint64(len(tab.shardOrder)))
+	for _, id := range tab.shardOrder {
+		sh := tab.shards[id]
+		e.str(sh.topic)
+		e.i(int64(id.partition))
+		e.i(sh.sourceEnd)
+	}
+	pt := tab.totals.published()
+	for _, v := range pt.list() {
+		e.i(*v)
+	}
+	if err := s.set(keyFrozenHead(tab.id), e.b); err != nil {
+		return outcomeOf{}, err
+	}
+	s.effect('z', tab.id, int64(n), int64(len(expire)))
+	s.cutsDone = append(s.cutsDone, CutNotice{Table: tab.name, TableID: tab.id, Build: r.Offset})
+	return accepted(false, r.Offset, int64(n)), nil
+}
+
+func (t *totals) published() PublishedTotals {
+	return PublishedTotals{Files: t.Published, Rows: t.PubRows, Bytes: t.PubBytes, Vectors: t.Vectors, Dead: t.PubDead, VectorBytes: t.PubVecSize}
+}
+
+func (p *PublishedTotals) list() []*int64 {
+	return []*int64{&p.Files, &p.Rows, &p.Bytes, &p.Vectors, &p.Dead, &p.VectorBytes}
+}
+
+// expired are the snapshots older than both limits, oldest first (S6, G2).
+// The head stays; so does the base when this cut makes no snapshot.
+func expired(t *table, now int64, newSnapshot bool) []int64 {
+	keep := t.def.RetentionCount
+	if newSnapshot {
+		keep--
+	}
+	var out []int64
+	n := int64(len(t.snapshots))
+	for i, s := range t.snapshots {
+		if n-int64(i) <= keep || s.ID == t.head.SnapshotID || s.TimestampMs > now-t.def.RetentionMs {
+			break
+		}
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+// drain commits what came before the record under way, so that the database
+// can be read. Outcomes and notices stay for the caller's Commit.
+func (s *Store) drain() error {
+	cuts := s.cutsDone
+	s.headOK = s.head.Offset >= 0
+	o, err := s.commit()
+	s.pendingOut = append(s.pendingOut, o.Outcomes...)
+	s.cutsDone = cuts
+	return err
+}
+
+// freeze writes every changed file of a table under the frozen cut's keys and
+// clears the change marks. It returns how many files really differ.
+func (s *Store) freeze(t *table) (int, error) {
+	prefix := key8(keyChange, uint64(t.id))
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+	if err != nil {
+		return 0, fmt.Errorf("read the state: %w", err)
+	}
+	var bases []uint64
+	for ok := it.First(); ok; ok = it.Next() {
+		bases = append(bases, binary.BigEndian.Uint64(it.Key()[9:]))
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return 0, fmt.Errorf("read the state: %w", err)
+	}
+	n := 0
+	for _, base := range bases {
+		c, err := s.chunk(t.id, base<<7)
+		if err != nil {
+			return 0, err
+		}
+		s.touch(c)
+		for i := range c.entries {
+			f := &c.entries[i]
+			bit := uint(f.id & 127)
+			if f.gone || !c.added.has(bit) && !c.killed.has(bit) {
+				continue
+			}
+			differs, err := s.freezeFile(t, c, f)
+			if err != nil {
+				return 0, err
+			}
+			if differs {
+				n++
+			}
+		}
+		c.added, c.killed, c.marksDirty = bits128{}, bits128{}, true
+	}
+	return n, nil
+}
+
+func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry) (bool, error) {
+	dead, err := s.get(key16(keyDead, uint64(t.id), f.id))
+	if err != nil {
+		return false, err
+	}
+	count := uint64(0)
+	if dead != nil {
+		if count, err = dv.Count(dead); err != nil {
+			return false, fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
+		}
+	}
+	old, err := s.vector(t.id, f.id)
+	if err != nil {
+		return false, err
+	}
+	published := f.manifest != 0
+	if int64(count) == f.rows {
+		f.gone, c.dirty = true, true
+		t.totals.Files--
+		t.totals.Rows -= f.rows
+		t.totals.Bytes -= f.bytes
+		if old != nil {
+			t.totals.Dead -= old.Cardinality
+		}
+		if err := s.del(key16(keyDead, uint64(t.id), f.id)); err != nil {
+			return false, err
+		}
+		s.effect('g', int64(f.id))
+		if !published {
+			return false, nil // V7: never listed
+		}
+	} else {
+		if published && (old == nil && count == 0 || old != nil && uint64(old.Cardinality) == count) {
+			return false, nil
+		}
+		t.totals.Dead += int64(count)
+		if old != nil {
+			t.totals.Dead -= old.Cardinality
+		}
+	}
+	if f.gone {
+		dead, count = nil, uint64(f.rows)
+	}
+	var e enc
+	e.u(1)
+	e.bool(!published)
+	e.bool(f.gone)
+	e.i(f.rows)
+	e.i(f.bytes)
+	e.u(uint64(f.tuple))
+	e.i(int64(f.schema))
+	e.i(f.record)
+	e.i(f.manifest)
+	e.i(f.rowID)
+	e.i(f.sequence)
+	e.bool(old != nil)
+	if old != nil {
+		encVector(&e, old)
+	}
+	e.i(int64(count))
+	e.byts(dead)
+	s.effect('v', int64(f.id), int64(count))
+	return true, s.set(keyFrozenFile(t.id, f.id), e.b)
+}
+
+func encVector(e *enc, v *Vector) {
+	e.str(v.Puffin)
+	e.i(v.Offset)
+	e.i(v.Length)
+	e.i(v.Cardinality)
+	e.i(v.Sequence)
+	e.i(v.Manifest)
+}
+
+func decVector(d *dec) *Vector {
+	return &Vector{Puffin: d.str(), Offset: d.i(), Length: d.i(), Cardinality: d.i(), Sequence: d.i(), Manifest: d.i()}
+}
+
+func (s *Store) vector(table int64, id uint64) (*Vector, error) {
+	b, err := s.get(key16(keyVector, uint64(table), id))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	d := dec{b: b}
+	v := decVector(&d)
+	return v, d.done("published vector")
+}
+
+// Frozen is the pending cut of a table, nil when there is none. It reads what
+// was committed, and what it returns never changes for one build offset.
+func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, err := s.get(keyFrozenHead(tableID))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	d := dec{b: b}
+	if d.u() != 1 {
+		d.fail()
+	}
+	f := &FrozenCut{TableID: tableID, Cut: d.i(), Build: d.i(), TimeMs: d.i(), Manifests: map[int64]string{}}
+	copy(f.Chain[:], d.raw(32))
+	def := d.byts()
+	d.i() // the definition's offset: SnapshotCommitted reads it
+	f.DefChanged = d.bool()
+	f.Head = decHead(&d)
+	for n := d.count(); n > 0; n-- {
+		f.Expire = append(f.Expire, d.i())
+	}
+	for n := d.count(); n > 0; n-- {
+		f.Ranges = append(f.Ranges, ShardRange{d.str(), int32(d.i()), d.i()})
+	}
+	for _, v := range f.Totals.list() {
+		*v = d.i()
+	}
+	if err := d.done("frozen cut"); err != nil {
+		return nil, err
+	}
+	if f.Definition, err = decodeDefinition(def); err != nil {
+		return nil, err
+	}
+	f.Deployment, f.Partition = s.head.Deployment, s.head.Partition
+	if err := s.frozenFiles(tableID, func(x *FrozenFile, tuple uint32) error {
+		if err := s.describe(tableID, x, tuple); err != nil {
+			return err
+		}
+		f.Files = append(f.Files, *x)
+		for _, m := range [...]int64{x.Manifest, vectorManifest(x.Vector)} {
+			if m != 0 && f.Manifests[m] == "" {
+				p, err := s.manifestPath(tableID, m)
+				if err != nil {
+					return err
+				}
+				f.Manifests[m] = p
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func vectorManifest(v *Vector) int64 {
+	if v == nil {
+		return 0
+	}
+	return v.Manifest
+}
+
+// describe fills what a frozen file's entry refers to.
+func (s *Store) describe(tableID int64, x *FrozenFile, ordinal uint32) error {
+	b, err := s.get(key16(keyTuple, uint64(tableID), uint64(ordinal)))
+	if err != nil {
+		return err
+	}
+	if len(b) < 4 {
+		return fmt.Errorf("%w: partition tuple", ErrCorrupt)
+	}
+	x.SpecID, x.Partition = int32(binary.BigEndian.Uint32(b)), b[4:]
+	if b, err = s.get(key16(keyEpoch, uint64(tableID), x.ID>>writerShift)); err != nil {
+		return err
+	}
+	d := dec{b: b}
+	x.Epoch = d.i()
+	if err := d.done("writer"); err != nil {
+		return err
+	}
+	if !x.Added {
+		return nil
+	}
+	if b, err = s.get(key16(keyBody, uint64(tableID), uint64(x.Record))); err != nil {
+		return err
+	}
+	d = dec{b: b}
+	x.Body = decRef(&d)
+	return d.done("body reference")
+}
+
+func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) error {
+	prefix := append(key8(keyFrozen, uint64(tableID)), 1)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+	if err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		d := dec{b: bytes.Clone(it.Value())}
+		if d.u() != 1 {
+			d.fail()
+		}
+		x := &FrozenFile{ID: binary.BigEndian.Uint64(it.Key()[len(prefix):]), Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
+		tuple := uint32(d.u())
+		x.SchemaID = int32(d.i())
+		x.Record = d.i()
+		x.Manifest = d.i()
+		x.RowID = d.i()
+		x.Sequence = d.i()
+		if d.bool() {
+			x.Vector = decVector(&d)
+		}
+		x.DeadCount = d.i()
+		if b := d.byts(); len(b) > 0 {
+			x.Dead = b
+		}
+		if err := d.done("frozen file"); err != nil {
+			return errors.Join(err, it.Close())
+		}
+		if err := fn(x, tuple); err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// manifestPath follows a manifest to the one that its live entries are in now.
+func (s *Store) manifestPath(tableID, n int64) (string, error) {
+	for {
+		b, err := s.get(key16(keyManifest, uint64(tableID), uint64(n)))
+		if err != nil {
+			return "", err
+		}
+		d := dec{b: b}
+		path, moved := d.str(), d.i()
+		if err := d.done("manifest"); err != nil {
+			return "", err
+		}
+		if moved == 0 {
+			return path, nil
+		}
+		if moved <= n {
+			return "", fmt.Errorf("%w: manifest %d moved backwards", ErrCorrupt, n)
+		}
+		n = moved
+	}
+}
+
+// snapshotCommitted: C3, S9.
+func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitted) (outcomeOf, error) {
+	if t.pending == nil {
+		return reject(record.NoCutPending), nil
+	}
+	if c.Cut != t.pending.Cut || c.Build != t.pending.Build {
+		return reject(record.WrongBuild, t.pending.Cut, t.pending.Build), nil
+	}
+	if c.Parent != t.head.SnapshotID {
+		return reject(record.WrongParent, t.head.SnapshotID), nil
+	}
+	if err := s.drain(); err != nil {
+		return outcomeOf{}, err
+	}
+	var files []*FrozenFile
+	if err := s.frozenFiles(t.id, func(x *FrozenFile, _ uint32) error {
+		files = append(files, x)
+		return nil
+	}); err != nil {
+		return outcomeOf{}, err
+	}
+	if part := checkCommit(t, c, files); part != 0 {
+		return reject(record.BadCommit, part), nil
+	}
+	// A manifest's number is its table's next one; what it replaces now points to it.
+	first := t.nextMan
+	for i := range c.Manifests {
+		m := &c.Manifests[i]
+		var e enc
+		e.str(m.Path)
+		e.i(0)
+		n := t.nextMan
+		t.nextMan++
+		if err := s.set(key16(keyManifest, uint64(t.id), uint64(n)), e.b); err != nil {
+			return outcomeOf{}, err
+		}
+		for _, old := range m.Replaces {
+			e = enc{}
+			e.str("")
+			e.i(n)
+			if err := s.set(key16(keyManifest, uint64(t.id), uint64(old)), e.b); err != nil {
+				return outcomeOf{}, err
+			}
+		}
+	}
+	for i := range c.Files {
+		f := &c.Files[i]
+		ch, err := s.chunk(t.id, f.File)
+		if err != nil {
+			return outcomeOf{}, err
+		}
+		x := ch.find(f.File)
+		s.touch(ch)
+		x.manifest, x.rowID, x.sequence = first+int64(f.Manifest), f.FirstRowID, c.Sequence
+		ch.dirty = true
+		t.totals.Published++
+		t.totals.PubRows += x.rows
+		t.totals.PubBytes += x.bytes
+	}
+	for _, x := range files {
+		if x.Vector != nil {
+			t.totals.Vectors--
+			t.totals.PubDead -= x.Vector.Cardinality
+			t.totals.PubVecSize -= x.Vector.Length
+		}
+		if !x.Removed {
+			continue
+		}
+		t.totals.Published--
+		t.totals.PubRows -= x.Rows
+		t.totals.PubBytes -= x.Bytes
+		if err := s.del(key16(keyVector, uint64(t.id), x.ID)); err != nil {
+			return outcomeOf{}, err
+		}
+	}
+	for i := range c.Vectors {
+		v := &c.Vectors[i]
+		var e enc
+		encVector(&e, &Vector{
+			Puffin: c.Puffins[v.Puffin].Path, Offset: v.Offset, Length: v.Length, Cardinality: v.Cardinality,
+			Sequence: c.Sequence, Manifest: first + int64(v.Manifest),
+		})
+		if err := s.set(key16(keyVector, uint64(t.id), v.File), e.b); err != nil {
+			return outcomeOf{}, err
+		}
+		t.totals.Vectors++
+		t.totals.PubDead += v.Cardinality
+		t.totals.PubVecSize += v.Length
+	}
+	b, err := s.get(keyFrozenHead(t.id))
+	if err != nil {
+		return outcomeOf{}, err
+	}
+	defOffset, expire, err := frozenTail(b)
+	if err != nil {
+		return outcomeOf{}, err
+	}
+	t.defFrozen = defOffset
+	for _, id := range expire {
+		for i := range t.snapshots {
+			if t.snapshots[i].ID == id {
+				t.snapshots = append(t.snapshots[:i], t.snapshots[i+1:]...)
+				break
+			}
+		}
+	}
+	h := &t.head
+	if c.SnapshotID != 0 {
+		h.SnapshotID, h.Sequence = c.SnapshotID, c.Sequence
+		h.NextRowID = c.FirstRowID + c.AddedRows
+		t.snapshots = append(t.snapshots, SnapshotRef{c.SnapshotID, c.Sequence, c.TimestampMs, c.Build})
+	}
+	h.TimestampMs, h.MetadataVersion, h.MetadataPath, h.MetadataHash = c.TimestampMs, c.MetadataVersion, c.MetadataPath, c.MetadataHash
+	h.Build = c.Build
+	prefix := key8(keyFrozen, uint64(t.id))
+	if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {
+		return outcomeOf{}, fmt.Errorf("write the state: %w", err)
+	}
+	t.pending = nil
+	t.dirty = true
+	s.effect('m', t.id, h.SnapshotID, h.Sequence, h.NextRowID, h.TimestampMs, t.nextMan)
+	return accepted(true, c.SnapshotID, c.Build), nil
+}
+
+// frozenTail reads the definition's offset and the expiry of a frozen cut.
+func frozenTail(b []byte) (def int64, expire []int64, err error) {
+	d := dec{b: b}
+	d.u()
+	d.i()
+	d.i()
+	d.i()
+	d.raw(32)
+	d.byts()
+	def = d.i()
+	d.bool()
+	decHead(&d)
+	for n := d.count(); n > 0; n-- {
+		expire = append(expire, d.i())
+	}
+	if d.bad {
+		return 0, nil, d.done("frozen cut")
+	}
+	return def, expire, nil
+}
+
+// checkCommit holds a SnapshotCommitted against the frozen cut: 0 when it is
+// what a publisher of that cut must send, else which part is not.
+func checkCommit(t *table, c *record.SnapshotCommitted, files []*FrozenFile) int64 {
+	if c.TimestampMs < t.head.TimestampMs || c.MetadataVersion < t.head.MetadataVersion {
+		return 1
+	}
+	if c.SnapshotID == 0 {
+		if len(files) > 0 || len(c.Manifests)+len(c.Files)+len(c.Vectors)+len(c.Puffins) > 0 {
+			return 2
+		}
+		return 0
+	}
+	if c.Sequence <= t.head.Sequence || c.FirstRowID < t.head.NextRowID || c.AddedRows < 0 {
+		return 3
+	}
+	for i := range c.Manifests {
+		for _, old := range c.Manifests[i].Replaces {
+			if old < 1 || old >= t.nextMan {
+				return 4
+			}
+		}
+	}
+	find := func(id uint64) *FrozenFile {
+		i := sort.Search(len(files), func(i int) bool { return files[i].ID >= id })
+		if i < len(files) && files[i].ID == id {
+			return files[i]
+		}
+		return nil
+	}
+	added, killed := 0, 0
+	for _, x := range files {
+		if x.Added {
+			added++
+		}
+		if x.Dead != nil {
+			killed++
+		}
+	}
+	if added != len(c.Files) || killed != len(c.Vectors) {
+		return 5
+	}
+	prev := uint64(0)
+	for i := range c.Files {
+		f := &c.Files[i]
+		x := find(f.File)
+		if x == nil || !x.Added || f.File <= prev || f.Manifest < 0 || int(f.Manifest) >= len(c.Manifests) ||
+			f.FirstRowID < c.FirstRowID || f.FirstRowID+x.Rows > c.FirstRowID+c.AddedRows {
+			return 6
+		}
+		prev = f.File
+	}
+	prev = 0
+	for i := range c.Vectors {
+		v := &c.Vectors[i]
+		x := find(v.File)
+		if x == nil || x.Dead == nil || v.Cardinality != x.DeadCount || v.File <= prev ||
+			v.Puffin < 0 || int(v.Puffin) >= len(c.Puffins) || v.Manifest < 0 || int(v.Manifest) >= len(c.Manifests) {
+			return 7
+		}
+		prev = v.File
+	}
+	return 0
+}
+
+// snapshotFailed: C3. The cut stays pending.
+func (s *Store) snapshotFailed(t *table, f *record.SnapshotFailed) (outcomeOf, error) {
+	if t.pending == nil {
+		return reject(record.NoCutPending), nil
+	}
+	if f.Cut != t.pending.Cut || f.Build != t.pending.Build {
+		return reject(record.WrongBuild, t.pending.Cut, t.pending.Build), nil
+	}
+	t.pending.Attempts++
+	t.pending.LastCause = f.Cause
+	t.dirty = true
+	s.effect('!', t.id, t.pending.Attempts)
+	return accepted(false, t.pending.Attempts), nil
+}

@@ -1,0 +1,331 @@
+package statestore
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/record"
+)
+
+const (
+	maxWriter = 1<<24 - 1
+	// MaxFileRows bounds a data file, so that positions fit a 32-bit bitmap
+	// and the key of a vector is 0.
+	MaxFileRows = 1<<31 - 2
+	writerShift = 40
+)
+
+// FileID is writer number ‖ counter.
+func FileID(writer uint32, counter uint64) uint64 {
+	return uint64(writer)<<writerShift | counter&(1<<writerShift-1)
+}
+
+// FileCounter is the counter in a file id.
+func FileCounter(id uint64) uint64 { return id & (1<<writerShift - 1) }
+
+func closeEpoch(sh *shard, by int64, claim bool) {
+	if sh.open {
+		sh.open, sh.closedBy, sh.closedByClaim = false, by, claim
+		sh.dirty = true
+	}
+}
+
+func (t *table) shardOf(k *record.ShardKey) *shard {
+	return t.shards[shardID{k.TopicID, k.Partition}]
+}
+
+// claimShard: A2.
+func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *record.OutcomeMessage) (outcomeOf, error) {
+	if c.LogStart < 0 || c.Shard.Partition < 0 {
+		return reject(record.SourceRange, 0, c.LogStart), nil
+	}
+	if t.nextWriter > maxWriter {
+		return reject(record.BadCounter), nil
+	}
+	id := shardID{c.Shard.TopicID, c.Shard.Partition}
+	sh := t.shards[id]
+	if sh == nil {
+		sh = &shard{id: id, firstClaim: r.Offset, sourceEnd: c.LogStart, requestEnd: r.Offset, indexHorizon: r.Offset}
+		t.shards[id] = sh
+		t.shardOrder = append(t.shardOrder, id)
+		t.sortShards()
+	}
+	if sh.retired {
+		sh.retired, sh.requestEnd = false, r.Offset
+	}
+	closeEpoch(sh, r.Offset, true)
+	sh.topic, sh.member = c.Shard.Topic, c.Member
+	sh.epoch, sh.open, sh.counter = r.Offset, true, 0
+	sh.writer, sh.lastFile = t.nextWriter, FileID(t.nextWriter, 0)
+	t.nextWriter++
+	var e enc
+	e.i(r.Offset)
+	if err := s.set(key16(keyEpoch, uint64(t.id), uint64(sh.writer)), e.b); err != nil {
+		return outcomeOf{}, err
+	}
+	sh.dirty, t.dirty = true, true
+	msg.Definition = t.def
+	s.effect('s', t.id, sh.epoch, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon)
+	return accepted(false, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon, int64(sh.framing)), nil
+}
+
+// appendRows: A3, A4, A8, P1, P3–P5. Everything is checked before anything changes.
+func (s *Store) appendRows(r *Record, t *table, a *record.AppendRows) (outcomeOf, error) {
+	sh := t.shardOf(&a.Shard)
+	if sh == nil {
+		return reject(record.NoShard), nil
+	}
+	if a.Epoch != sh.epoch {
+		return reject(record.EpochClosed, sh.epoch, 1), nil
+	}
+	if !sh.open {
+		by := int64(0)
+		if sh.closedByClaim {
+			by = 1
+		}
+		return reject(record.EpochClosed, sh.closedBy, by), nil
+	}
+	if a.Counter <= sh.counter {
+		return outcomeOf{Code: record.Already, Numbers: []int64{sh.counter}}, nil
+	}
+	out, err := s.checkAppend(r, t, sh, a)
+	if err != nil {
+		return outcomeOf{}, err
+	}
+	if out.Code == record.Rejected {
+		closeEpoch(sh, r.Offset, false)
+		s.effect('-', t.id, sh.epoch)
+		return out, nil
+	}
+	return out, s.doAppend(r, t, sh, a)
+}
+
+func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows) (outcomeOf, error) {
+	if a.SourceFrom != sh.sourceEnd || a.SourceTo < a.SourceFrom {
+		return reject(record.SourceRange, sh.sourceEnd, a.SourceFrom, a.SourceTo), nil
+	}
+	if a.RequestFrom != sh.requestEnd || a.RequestTo < a.RequestFrom || a.RequestTo > r.Offset {
+		return reject(record.RequestRange, sh.requestEnd, a.RequestFrom, a.RequestTo), nil
+	}
+	if a.SourceTo == a.SourceFrom && a.RequestTo == a.RequestFrom {
+		return reject(record.EmptyAppend), nil
+	}
+	if t.def.SchemaByID(a.SchemaID) == nil {
+		return reject(record.SchemaUnknown, int64(a.SchemaID)), nil
+	}
+	if a.Framing != 0 && sh.framing != 0 && a.Framing != sh.framing && len(a.Files) > 0 {
+		return reject(record.FramingChanged), nil
+	}
+	last := sh.lastFile
+	for i := range a.Files {
+		f := &a.Files[i]
+		if f.ID <= last || f.ID>>writerShift != uint64(sh.writer) {
+			return reject(record.FileNotNew, int64(i)), nil
+		}
+		last = f.ID
+		if f.Rows < 1 || f.Rows > MaxFileRows || f.Bytes < 1 || t.def.Spec(f.SpecID) == nil {
+			return reject(record.BadFile, int64(i)), nil
+		}
+	}
+	if (len(a.Files) > 0) && a.Changes == nil {
+		return reject(record.BadFile, -1), nil
+	}
+	prev := uint64(0)
+	for i := range a.Deletes {
+		b := &a.Deletes[i]
+		if b.File <= prev {
+			return reject(record.BadBlock, int64(i)), nil
+		}
+		prev = b.File
+		info, err := dv.Inspect(b.Bitmap)
+		if err != nil || info.Count == 0 {
+			return reject(record.BadBlock, int64(i)), nil
+		}
+		rows := int64(-1)
+		if j, found := slices.BinarySearchFunc(a.Files, b.File, func(f record.DataFile, id uint64) int { return cmpInt(f.ID, id) }); found {
+			rows = a.Files[j].Rows
+		} else {
+			c, err := s.chunk(t.id, b.File)
+			if err != nil {
+				return outcomeOf{}, err
+			}
+			if f := c.find(b.File); f != nil {
+				rows = f.rows
+			}
+		}
+		if rows < 0 {
+			return reject(record.NoBase, int64(i)), nil
+		}
+		if int64(info.Max) >= rows {
+			return reject(record.OutOfRange, int64(i), int64(info.Max), rows), nil
+		}
+	}
+	return accepted(len(a.Files) > 0 || len(a.Deletes) > 0), nil
+}
+
+func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) error {
+	s.effect('a', t.id, sh.epoch, a.Counter, a.SourceTo, a.RequestTo, int64(len(a.Files)))
+	for i := range a.Files {
+		f := &a.Files[i]
+		n, err := s.tupleOrdinal(t, f.SpecID, f.Partition)
+		if err != nil {
+			return err
+		}
+		c, err := s.chunk(t.id, f.ID)
+		if err != nil {
+			return err
+		}
+		s.touch(c)
+		c.entries = append(c.entries, fileEntry{
+			id: f.ID, rows: f.Rows, bytes: f.Bytes, tuple: n, record: r.Offset, schema: a.SchemaID, rowID: -1,
+		})
+		c.added.set(uint(f.ID & 127))
+		c.dirty, c.marksDirty = true, true
+		if len(t.def.Spec(f.SpecID).Fields) > 0 {
+			k := binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(n)), f.ID)
+			if err := s.set(k, nil); err != nil {
+				return err
+			}
+		}
+		sh.lastFile = f.ID
+		t.totals.Files++
+		t.totals.Rows += f.Rows
+		t.totals.Bytes += f.Bytes
+		s.effect('f', int64(f.ID), int64(n))
+	}
+	for i := range a.Deletes {
+		b := &a.Deletes[i]
+		c, err := s.chunk(t.id, b.File)
+		if err != nil {
+			return err
+		}
+		if f := c.find(b.File); f == nil || f.gone {
+			s.effect('p', int64(b.File)) // P5: those versions are dead
+			continue
+		}
+		s.touch(c)
+		c.killed.set(uint(b.File & 127))
+		c.marksDirty = true
+		s.kills = append(s.kills, kill{t.id, b.File, slices.Clone(b.Bitmap)})
+		s.effect('d', int64(b.File))
+	}
+	if a.Changes != nil && len(a.Files) > 0 {
+		var e enc
+		encRef(&e, a.Changes)
+		if err := s.set(key16(keyBody, uint64(t.id), uint64(r.Offset)), e.b); err != nil {
+			return err
+		}
+	}
+	if sh.framing == 0 && len(a.Files) > 0 {
+		sh.framing = a.Framing
+	}
+	sh.counter, sh.sourceEnd = a.Counter, a.SourceTo
+	moved := a.RequestTo > sh.requestEnd
+	sh.requestEnd = a.RequestTo
+	addCounts(&sh.counts, &a.Counts)
+	addCounts(&t.totals.Counts, &a.Counts)
+	sh.dirty, t.dirty = true, true
+	if len(a.Files) > 0 || len(a.Deletes) > 0 {
+		t.lastChange, t.changed = r.Offset, true
+	}
+	if moved {
+		return s.settle(r, t)
+	}
+	return nil
+}
+
+// settle emits the derived outcome of every DeleteKeys that all shards asked
+// have answered (A5).
+func (s *Store) settle(r *Record, t *table) error {
+	kept := t.openDeletes[:0]
+	for _, o := range t.openDeletes {
+		open := slices.ContainsFunc(o.asked, func(id shardID) bool {
+			sh := t.shards[id]
+			return !sh.retired && sh.requestEnd <= o.offset
+		})
+		if open {
+			kept = append(kept, o)
+			continue
+		}
+		t.dirty = true
+		s.effect('k', t.id, o.offset)
+		// It goes out before the outcome of the record that settled it: where
+		// that one is in the topic, this one is too (L11).
+		if err := s.emit(&record.OutcomeMessage{
+			Offset: r.Offset, Type: record.TypeDeleteKeys, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.head.TimeMs,
+			Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{o.offset}}, Chain: s.head.Chain,
+		}); err != nil {
+			return err
+		}
+	}
+	t.openDeletes = kept
+	return nil
+}
+
+// deleteKeys: A5. The shards asked are those ever claimed before it.
+func (s *Store) deleteKeys(r *Record, t *table, d *record.DeleteKeys) (outcomeOf, error) {
+	if !t.def.Keyed() {
+		return reject(record.NoKey), nil
+	}
+	if d.HasOrder && t.def.Order.Kind == 0 {
+		return reject(record.NoOrderColumn), nil
+	}
+	o := openDelete{offset: r.Offset, keys: d.Keys}
+	for _, id := range t.shardOrder {
+		if !t.shards[id].retired {
+			o.asked = append(o.asked, id)
+		}
+	}
+	t.openDeletes = append(t.openDeletes, o)
+	t.dirty = true
+	s.effect('k', t.id, int64(len(o.asked)))
+	return accepted(false, int64(len(o.asked))), s.settle(r, t)
+}
+
+// shardIndex: F9.
+func (s *Store) shardIndex(t *table, x *record.ShardIndex) (outcomeOf, error) {
+	sh := t.shardOf(&x.Shard)
+	if sh == nil {
+		return reject(record.NoShard), nil
+	}
+	if !sh.open || x.Epoch != sh.epoch {
+		return reject(record.EpochClosed, sh.closedBy), nil
+	}
+	if x.Offset <= sh.indexHorizon || x.Offset > s.head.Offset {
+		return reject(record.IndexOffset, sh.indexHorizon), nil
+	}
+	sh.indexHorizon, sh.index, sh.dirty = x.Offset, x.File, true
+	s.effect('x', t.id, sh.epoch, x.Offset)
+	return accepted(false), nil
+}
+
+// skipSource: A6, the only way but an append to move an end.
+func (s *Store) skipSource(r *Record, t *table, k *record.SkipSource) (outcomeOf, error) {
+	sh := t.shardOf(&k.Shard)
+	if sh == nil {
+		return reject(record.NoShard), nil
+	}
+	if k.From != sh.sourceEnd || k.To <= k.From {
+		return reject(record.SourceRange, sh.sourceEnd, k.From, k.To), nil
+	}
+	sh.sourceEnd, sh.dirty = k.To, true
+	closeEpoch(sh, r.Offset, false)
+	s.effect('i', t.id, k.To)
+	return accepted(false), nil
+}
+
+// retireShard: A5. It closes the shard's epoch.
+func (s *Store) retireShard(r *Record, t *table, k *record.RetireShard) (outcomeOf, error) {
+	sh := t.shardOf(&k.Shard)
+	if sh == nil {
+		return reject(record.NoShard), nil
+	}
+	if sh.retired {
+		return reject(record.ShardRetired), nil
+	}
+	sh.retired, sh.dirty = true, true
+	closeEpoch(sh, r.Offset, false)
+	s.effect('u', t.id)
+	return accepted(false), s.settle(r, t)
+}

@@ -1,0 +1,312 @@
+package statestore
+
+import (
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+)
+
+// SnapshotRef is a snapshot that the table's metadata retains.
+type SnapshotRef struct {
+	ID          int64
+	Sequence    int64
+	TimestampMs int64
+	Build       int64
+}
+
+// CatalogHead is what the state knows of the committed metadata.
+type CatalogHead struct {
+	SnapshotID      int64 // 0: none yet
+	Sequence        int64 // last-sequence-number
+	NextRowID       int64
+	TimestampMs     int64 // last-updated-ms
+	MetadataVersion int64 // N of vN, 0: nothing published yet
+	MetadataPath    string
+	MetadataHash    record.Hash
+	Build           int64 // build offset of the last commit, -1 none
+}
+
+// PendingCut is a cut that waits for its publisher (C1).
+type PendingCut struct {
+	Cut       int64
+	Build     int64
+	Attempts  int64
+	LastCause string
+}
+
+// table is one table's state.
+type table struct {
+	id          int64
+	name        string
+	dropped     bool
+	def         *schemas.Definition
+	defChange   int64 // offset of the newest accepted change of the definition
+	defFrozen   int64 // the same, as of the last committed cut
+	nextWriter  uint32
+	nextTuple   uint32
+	nextMan     int64
+	lastChange  int64 // newest offset that changed what a reader sees, -1 none
+	head        CatalogHead
+	snapshots   []SnapshotRef
+	pending     *PendingCut
+	changed     bool // some chunk has a change mark
+	totals      totals
+	openDeletes []openDelete // ascending by offset
+	shards      map[shardID]*shard
+	shardOrder  []shardID // ascending
+
+	dirty, defDirty bool
+	tuples          map[string]uint32 // spec ‖ tuple → ordinal, as seen since open
+	tupleList       map[uint32]tuple
+}
+
+// totals are running sums that status and summaries show.
+type totals struct {
+	Files      int64 // live
+	Rows       int64 // in live files, dead ones included
+	Bytes      int64
+	Dead       int64 // as of the last frozen cut, in live files
+	Published  int64 // published data files
+	Vectors    int64 // published vectors
+	Counts     record.Counts
+	PubRows    int64 // S10 totals of the head
+	PubBytes   int64
+	PubDead    int64
+	PubVecSize int64
+}
+
+type tuple struct {
+	spec  int32
+	value []byte
+}
+
+type shardID struct {
+	topic     [16]byte
+	partition int32
+}
+
+func (a shardID) less(b shardID) bool {
+	for i := range a.topic {
+		if a.topic[i] != b.topic[i] {
+			return a.topic[i] < b.topic[i]
+		}
+	}
+	return a.partition < b.partition
+}
+
+// shard is one shard's state (§2).
+type shard struct {
+	id            shardID
+	topic         string
+	firstClaim    int64
+	epoch         int64 // the newest claim
+	open          bool
+	closedBy      int64
+	closedByClaim bool
+	member        string
+	writer        uint32
+	counter       int64  // last accepted append's (A8)
+	lastFile      uint64 // highest file id of this writer
+	sourceEnd     int64
+	requestEnd    int64
+	indexHorizon  int64
+	index         record.Ref
+	framing       uint64
+	retired       bool
+	counts        record.Counts
+
+	dirty bool
+}
+
+// openDelete is a DeleteKeys that some shard has not answered (A5).
+type openDelete struct {
+	offset int64
+	keys   record.Ref
+	asked  []shardID
+}
+
+func (t *table) encode() []byte {
+	var e enc
+	e.u(1) // layout
+	e.str(t.name)
+	e.bool(t.dropped)
+	e.i(t.defChange)
+	e.i(t.defFrozen)
+	e.u(uint64(t.nextWriter))
+	e.u(uint64(t.nextTuple))
+	e.i(t.nextMan)
+	e.i(t.lastChange)
+	e.bool(t.changed)
+	encHead(&e, &t.head)
+	e.u(uint64(len(t.snapshots)))
+	for _, s := range t.snapshots {
+		e.i(s.ID)
+		e.i(s.Sequence)
+		e.i(s.TimestampMs)
+		e.i(s.Build)
+	}
+	e.bool(t.pending != nil)
+	if p := t.pending; p != nil {
+		e.i(p.Cut)
+		e.i(p.Build)
+		e.i(p.Attempts)
+		e.str(p.LastCause)
+	}
+	for _, v := range t.totals.list() {
+		e.i(*v)
+	}
+	e.u(uint64(len(t.openDeletes)))
+	for _, o := range t.openDeletes {
+		e.i(o.offset)
+		encRef(&e, &o.keys)
+		e.u(uint64(len(o.asked)))
+		for _, s := range o.asked {
+			e.raw(s.topic[:])
+			e.i(int64(s.partition))
+		}
+	}
+	return e.b
+}
+
+func (t *totals) list() []*int64 {
+	return append([]*int64{&t.Files, &t.Rows, &t.Bytes, &t.Dead, &t.Published, &t.Vectors,
+		&t.PubRows, &t.PubBytes, &t.PubDead, &t.PubVecSize}, countList(&t.Counts)...)
+}
+
+func countList(c *record.Counts) []*int64 {
+	return []*int64{&c.Events, &c.Upserts, &c.Deletes, &c.LateIgnored, &c.AbsentDeletes,
+		&c.Control, &c.DeadUpserts, &c.DeadDeletes, &c.DeadOther}
+}
+
+func addCounts(to, c *record.Counts) {
+	from := countList(c)
+	for i, v := range countList(to) {
+		*v += *from[i]
+	}
+}
+
+func encHead(e *enc, h *CatalogHead) {
+	e.i(h.SnapshotID)
+	e.i(h.Sequence)
+	e.i(h.NextRowID)
+	e.i(h.TimestampMs)
+	e.i(h.MetadataVersion)
+	e.str(h.MetadataPath)
+	e.raw(h.MetadataHash[:])
+	e.i(h.Build)
+}
+
+func decHead(d *dec) (h CatalogHead) {
+	h.SnapshotID = d.i()
+	h.Sequence = d.i()
+	h.NextRowID = d.i()
+	h.TimestampMs = d.i()
+	h.MetadataVersion = d.i()
+	h.MetadataPath = d.str()
+	copy(h.MetadataHash[:], d.raw(32))
+	h.Build = d.i()
+	return h
+}
+
+func encRef(e *enc, r *record.Ref) {
+	e.str(r.Path)
+	e.i(r.Length)
+	e.raw(r.Hash[:])
+}
+
+func decRef(d *dec) (r record.Ref) {
+	r.Path = d.str()
+	r.Length = d.i()
+	copy(r.Hash[:], d.raw(32))
+	return r
+}
+
+func decodeTable(id int64, b []byte) (*table, error) {
+	d := dec{b: b}
+	t := &table{id: id}
+	if d.u() != 1 {
+		d.fail()
+	}
+	t.name = d.str()
+	t.dropped = d.bool()
+	t.defChange = d.i()
+	t.defFrozen = d.i()
+	t.nextWriter = uint32(d.u())
+	t.nextTuple = uint32(d.u())
+	t.nextMan = d.i()
+	t.lastChange = d.i()
+	t.changed = d.bool()
+	t.head = decHead(&d)
+	for n := d.count(); n > 0; n-- {
+		t.snapshots = append(t.snapshots, SnapshotRef{ID: d.i(), Sequence: d.i(), TimestampMs: d.i(), Build: d.i()})
+	}
+	if d.bool() {
+		t.pending = &PendingCut{Cut: d.i(), Build: d.i(), Attempts: d.i(), LastCause: d.str()}
+	}
+	for _, v := range t.totals.list() {
+		*v = d.i()
+	}
+	for n := d.count(); n > 0; n-- {
+		o := openDelete{offset: d.i(), keys: decRef(&d)}
+		for m := d.count(); m > 0; m-- {
+			var s shardID
+			copy(s.topic[:], d.raw(16))
+			s.partition = int32(d.i())
+			o.asked = append(o.asked, s)
+		}
+		t.openDeletes = append(t.openDeletes, o)
+	}
+	return t, d.done("table state")
+}
+
+func (s *shard) encode() []byte {
+	var e enc
+	e.u(1)
+	e.str(s.topic)
+	e.i(s.firstClaim)
+	e.i(s.epoch)
+	e.bool(s.open)
+	e.i(s.closedBy)
+	e.bool(s.closedByClaim)
+	e.str(s.member)
+	e.u(uint64(s.writer))
+	e.i(s.counter)
+	e.u(s.lastFile)
+	e.i(s.sourceEnd)
+	e.i(s.requestEnd)
+	e.i(s.indexHorizon)
+	encRef(&e, &s.index)
+	e.u(s.framing)
+	e.bool(s.retired)
+	for _, v := range countList(&s.counts) {
+		e.i(*v)
+	}
+	return e.b
+}
+
+func decodeShard(id shardID, b []byte) (*shard, error) {
+	d := dec{b: b}
+	s := &shard{id: id}
+	if d.u() != 1 {
+		d.fail()
+	}
+	s.topic = d.str()
+	s.firstClaim = d.i()
+	s.epoch = d.i()
+	s.open = d.bool()
+	s.closedBy = d.i()
+	s.closedByClaim = d.bool()
+	s.member = d.str()
+	s.writer = uint32(d.u())
+	s.counter = d.i()
+	s.lastFile = d.u()
+	s.sourceEnd = d.i()
+	s.requestEnd = d.i()
+	s.indexHorizon = d.i()
+	s.index = decRef(&d)
+	s.framing = d.u()
+	s.retired = d.bool()
+	for _, v := range countList(&s.counts) {
+		*v = d.i()
+	}
+	return s, d.done("shard state")
+}
