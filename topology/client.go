@@ -1,0 +1,159 @@
+package topology
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/plugin/kslog"
+)
+
+// ErrUnreachable marks errors of brokers that did not answer in time.
+var ErrUnreachable = errors.New("kafka unreachable")
+
+const (
+	// DefaultPingTimeout bounds how long Ping waits for any one broker to answer.
+	DefaultPingTimeout = 10 * time.Second
+	// DefaultDialTimeout bounds one connection attempt.
+	DefaultDialTimeout = 5 * time.Second
+	// DefaultClientID is the client id shown in a broker's logs and quotas.
+	DefaultClientID = "varve"
+)
+
+// ClientOptions say how to reach the brokers. They are the same for producers, readers and admin calls.
+type ClientOptions struct {
+	// Brokers are the seed brokers as host:port. At least one is needed.
+	Brokers []string
+	// ClientID is shown in the brokers' logs. Default: DefaultClientID.
+	ClientID string
+	// Logger takes the client's own messages, one level down (its info is our debug). Default: none.
+	Logger *slog.Logger
+	// TLS, if set, encrypts every connection with this configuration. Default: plain text.
+	TLS *tls.Config
+	// SASL are the mechanisms to log in with, in order of preference. Default: none.
+	SASL []sasl.Mechanism
+	// DialTimeout bounds one connection attempt. Default: DefaultDialTimeout.
+	DialTimeout time.Duration
+}
+
+// kgoOptions are the options that every client shares.
+func (o ClientOptions) kgoOptions() ([]kgo.Opt, error) {
+	if len(o.Brokers) == 0 {
+		return nil, errors.New("no Kafka brokers given: name at least one as host:port")
+	}
+	for _, b := range o.Brokers {
+		if strings.TrimSpace(b) == "" {
+			return nil, fmt.Errorf("Kafka broker list %q has an empty entry: name each broker as host:port", strings.Join(o.Brokers, ","))
+		}
+	}
+	id := o.ClientID
+	if id == "" {
+		id = DefaultClientID
+	}
+	dial := o.DialTimeout
+	if dial <= 0 {
+		dial = DefaultDialTimeout
+	}
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(o.Brokers...),
+		kgo.ClientID(id),
+		kgo.DialTimeout(dial),
+		// Pushing metrics of the client to the broker (KIP-714) is nothing that a user asked for.
+		kgo.DisableClientMetrics(),
+	}
+	if o.Logger != nil {
+		opts = append(opts, kgo.WithLogger(kslog.New(slog.New(quieter{o.Logger.Handler()}))))
+	}
+	if o.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(o.TLS.Clone()))
+	}
+	if len(o.SASL) > 0 {
+		opts = append(opts, kgo.SASL(o.SASL...))
+	}
+	return opts, nil
+}
+
+// quieter passes the client's info messages on as debug messages: franz-go says at info what a user of
+// varve need not read at each start.
+type quieter struct{ slog.Handler }
+
+func (q quieter) Enabled(ctx context.Context, l slog.Level) bool {
+	return q.Handler.Enabled(ctx, quiet(l))
+}
+
+func (q quieter) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = quiet(r.Level)
+	return q.Handler.Handle(ctx, r)
+}
+
+func (q quieter) WithAttrs(a []slog.Attr) slog.Handler { return quieter{q.Handler.WithAttrs(a)} }
+func (q quieter) WithGroup(name string) slog.Handler   { return quieter{q.Handler.WithGroup(name)} }
+
+func quiet(l slog.Level) slog.Level {
+	if l == slog.LevelInfo {
+		return slog.LevelDebug
+	}
+	return l
+}
+
+func newClient(o ClientOptions, extra ...kgo.Opt) (*kgo.Client, error) {
+	opts, err := o.kgoOptions()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(append(opts, extra...)...)
+	if err != nil {
+		return nil, fmt.Errorf("set up Kafka client for %s: %w", strings.Join(o.Brokers, ","), err)
+	}
+	return cl, nil
+}
+
+// Ping returns nil once any of the brokers has answered, and an error marked ErrUnreachable when none did
+// within timeout (0: DefaultPingTimeout). Clients otherwise retry in silence, so a node asks this first.
+func Ping(ctx context.Context, o ClientOptions, timeout time.Duration) error {
+	cl, err := newClient(o)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return ping(ctx, cl, o.Brokers, timeout)
+}
+
+func ping(ctx context.Context, cl *kgo.Client, brokers []string, timeout time.Duration) error {
+	if timeout <= 0 {
+		timeout = DefaultPingTimeout
+	}
+	pctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	// One round over the seeds ends when each refused the connection; a broker that is just starting
+	// deserves another look until the time is over.
+	var cause error
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := cl.Ping(pctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("waiting for Kafka at %s: %w", strings.Join(brokers, ","), ctx.Err())
+		}
+		if cause == nil || pctx.Err() == nil {
+			cause = err
+		}
+		select {
+		case <-pctx.Done():
+			if errors.Is(cause, io.EOF) || errors.Is(cause, io.ErrUnexpectedEOF) {
+				cause = fmt.Errorf("%w (the connection was closed at once: is it a TLS or SASL port?)", cause)
+			}
+			return fmt.Errorf("%w: none of the brokers %s answered within %s: %w; check that Kafka runs there and that the address is right",
+				ErrUnreachable, strings.Join(brokers, ","), timeout, cause)
+		case <-time.After(wait):
+		}
+	}
+}

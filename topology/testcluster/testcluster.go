@@ -1,0 +1,394 @@
+package testcluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// ToolsEnv names the folder of installed test tools; the default is varve-test in the user's cache folder.
+	ToolsEnv = "VARVE_TEST_TOOLS"
+	// RequireEnv, set to 1, makes a missing Kafka a failure instead of a skip.
+	RequireEnv = "VARVE_REQUIRE_KAFKA"
+
+	kafkaVersion = "4.1.1"
+
+	readyTimeout = 60 * time.Second
+	// startTries: a port that was free may be taken before Kafka binds it.
+	startTries = 3
+)
+
+// Cluster is a running Kafka. Its methods end the test on failure, and must be called on the test's goroutine.
+type Cluster struct {
+	t     testing.TB
+	java  string
+	lib   string
+	id    string
+	nodes []*node
+}
+
+// node is one broker, which is also a controller.
+type node struct {
+	dir    string
+	port   int // clients
+	quorum int // controllers
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when cmd has ended
+}
+
+// Start starts a Kafka of 1 or 3 nodes, waits until it answers, and ends it with the test. Where Kafka is not
+// installed, or with -short, the test is skipped with a message; with VARVE_REQUIRE_KAFKA=1 it fails instead.
+func Start(t testing.TB, nodes int) *Cluster {
+	t.Helper()
+	if nodes != 1 && nodes != 3 {
+		t.Fatalf("testcluster: %d nodes: 1 or 3", nodes)
+	}
+	required := os.Getenv(RequireEnv) == "1"
+	if testing.Short() && !required {
+		t.Skip("skipped with -short: needs a real Apache Kafka")
+	}
+	java, lib, err := tools()
+	if err != nil {
+		if required {
+			t.Fatalf("%v (%s=1 makes this a failure)", err, RequireEnv)
+		}
+		t.Skip(err.Error())
+	}
+	base := t.TempDir()
+	var cause error
+	for try := range startTries {
+		c := &Cluster{t: t, java: java, lib: lib, id: uuid(t)}
+		ports, err := freePorts(2 * nodes)
+		if err != nil {
+			t.Fatalf("testcluster: %v", err)
+		}
+		for i := range nodes {
+			c.nodes = append(c.nodes, &node{
+				dir:  filepath.Join(base, fmt.Sprintf("try%d-node%d", try, i)),
+				port: ports[2*i], quorum: ports[2*i+1],
+			})
+		}
+		if cause = c.start(); cause == nil {
+			t.Cleanup(c.stop)
+			return c
+		}
+		c.stop()
+	}
+	t.Fatalf("testcluster: Kafka did not start: %v", cause)
+	return nil
+}
+
+// tools finds Java and the jars.
+func tools() (java, lib string, err error) {
+	dir := os.Getenv(ToolsEnv)
+	if dir == "" {
+		cache := os.Getenv("XDG_CACHE_HOME")
+		if cache == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", "", fmt.Errorf("find the folder of test tools: %w; set %s", err, ToolsEnv)
+			}
+			cache = filepath.Join(home, ".cache")
+		}
+		dir = filepath.Join(cache, "varve-test")
+	}
+	kafka := filepath.Join(dir, "kafka-"+kafkaVersion)
+	if _, err := os.Stat(filepath.Join(kafka, "complete")); err != nil {
+		return "", "", fmt.Errorf("skipped: Apache Kafka %s is not in %s; install it with: topology/testcluster/install.sh", kafkaVersion, kafka)
+	}
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		if java, err = exec.LookPath(filepath.Join(home, "bin", "java")); err == nil {
+			return java, filepath.Join(kafka, "lib"), nil
+		}
+	}
+	if java, err = exec.LookPath("java"); err != nil {
+		return "", "", errors.New("skipped: java is not there: install a JDK of 17 or later")
+	}
+	return java, filepath.Join(kafka, "lib"), nil
+}
+
+// uuid is one as Kafka writes them: 16 bytes in unpadded URL base64, not starting with a dash, which its command
+// line would take for an option.
+func uuid(t testing.TB) string {
+	var b [16]byte
+	for {
+		if _, err := rand.Read(b[:]); err != nil {
+			t.Fatalf("testcluster: random bytes: %v", err)
+		}
+		if s := base64.RawURLEncoding.EncodeToString(b[:]); s[0] != '-' {
+			return s
+		}
+	}
+}
+
+// freePorts are below the range that outgoing connections take theirs from, so that a node which is stopped
+// for a while finds its port free.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	var held []net.Listener
+	defer func() {
+		for _, ln := range held {
+			ln.Close()
+		}
+	}()
+	for range 1000 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+mathrand.IntN(15000)))
+		if err != nil {
+			continue
+		}
+		held = append(held, ln)
+		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
+		if len(ports) == n {
+			return ports, nil
+		}
+	}
+	return nil, fmt.Errorf("no %d free ports at 127.0.0.1", n)
+}
+
+// start formats and starts all nodes and waits until they answer.
+func (c *Cluster) start() error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(c.nodes))
+	for i := range c.nodes {
+		wg.Go(func() { errs[i] = c.format(i) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for i := range c.nodes {
+		if err := c.launch(i); err != nil {
+			return err
+		}
+	}
+	return c.waitReady(len(c.nodes))
+}
+
+// format writes a node's configuration and prepares its storage.
+func (c *Cluster) format(i int) error {
+	n := c.nodes[i]
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.config(), []byte(c.properties(i)), 0o644); err != nil {
+		return err
+	}
+	cmd := exec.Command(c.java, "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", filepath.Join(c.lib, "*"),
+		"kafka.tools.StorageTool", "format", "-t", c.id, "-c", n.config())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("format storage of node %d: %w: %s", i, err, tail(out))
+	}
+	return nil
+}
+
+func (n *node) config() string { return filepath.Join(n.dir, "server.properties") }
+
+func (n *node) addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
+
+func (c *Cluster) properties(i int) string {
+	n := c.nodes[i]
+	var voters []string
+	for j, v := range c.nodes {
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", j+1, v.quorum))
+	}
+	replicas, insync := 1, 1
+	if len(c.nodes) >= 3 {
+		replicas, insync = 3, 2
+	}
+	props := []struct {
+		key   string
+		value any
+	}{
+		{"process.roles", "broker,controller"},
+		{"node.id", i + 1},
+		{"controller.quorum.voters", strings.Join(voters, ",")},
+		{"listeners", fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://127.0.0.1:%d", n.addr(), n.quorum)},
+		{"advertised.listeners", "PLAINTEXT://" + n.addr()},
+		{"controller.listener.names", "CONTROLLER"},
+		{"log.dirs", filepath.ToSlash(filepath.Join(n.dir, "data"))},
+		{"auto.create.topics.enable", false},
+		{"default.replication.factor", replicas},
+		{"offsets.topic.replication.factor", replicas},
+		{"offsets.topic.num.partitions", 1},
+		{"transaction.state.log.replication.factor", replicas},
+		{"transaction.state.log.min.isr", insync},
+		{"transaction.state.log.num.partitions", 1},
+		{"share.coordinator.state.topic.replication.factor", replicas},
+		{"share.coordinator.state.topic.min.isr", insync},
+		{"group.initial.rebalance.delay.ms", 0},
+		// A dead broker is noticed in seconds, not in a test's whole time.
+		{"broker.heartbeat.interval.ms", 500},
+		{"broker.session.timeout.ms", 3000},
+		{"controller.quorum.election.timeout.ms", 500},
+		{"controller.quorum.fetch.timeout.ms", 1500},
+		// Small threads and buffers: several of these may share a machine of two cores.
+		{"num.network.threads", 2},
+		{"num.io.threads", 4},
+		{"background.threads", 2},
+		{"log.cleaner.dedupe.buffer.size", 4 << 20},
+	}
+	var b strings.Builder
+	for _, p := range props {
+		fmt.Fprintf(&b, "%s=%v\n", p.key, p.value)
+	}
+	return b.String()
+}
+
+// launch starts a node's process.
+func (c *Cluster) launch(i int) error {
+	n := c.nodes[i]
+	out, err := os.OpenFile(n.output(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer out.Close() // the child has its own handle
+	cmd := exec.Command(c.java, "-Xmx512m", "-XX:+UseSerialGC", "-cp", filepath.Join(c.lib, "*"), "kafka.Kafka", n.config())
+	cmd.Dir = n.dir
+	cmd.Stdout, cmd.Stderr = out, out
+	endWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start node %d: %w", i, err)
+	}
+	n.cmd, n.exited = cmd, make(chan struct{})
+	go func(done chan struct{}) {
+		// How it ended is of no interest: it is killed, or its output says why.
+		_ = cmd.Wait()
+		close(done)
+	}(n.exited)
+	return nil
+}
+
+func (n *node) output() string { return filepath.Join(n.dir, "output.log") }
+
+// waitReady waits until so many brokers are alive and a controller takes requests.
+func (c *Cluster) waitReady(alive int) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Brokers()...), kgo.MetadataMinAge(50*time.Millisecond), kgo.DialTimeout(time.Second))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		for i, n := range c.nodes {
+			if n.cmd == nil {
+				continue // killed on purpose
+			}
+			select {
+			case <-n.exited:
+				return fmt.Errorf("node %d ended: %s", i, n.lastWords())
+			default:
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		m, err := adm.BrokerMetadata(ctx)
+		cancel()
+		if err == nil && len(m.Brokers) == alive && m.Controller >= 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not ready after %s: %d brokers of %d, error %v; last words of node 0: %s", readyTimeout, len(m.Brokers), alive, err, c.nodes[0].lastWords())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (n *node) lastWords() string {
+	out, err := os.ReadFile(n.output())
+	if err != nil {
+		return err.Error()
+	}
+	return tail(out)
+}
+
+func tail(out []byte) string {
+	const most = 2000
+	out = bytes.TrimSpace(out)
+	if len(out) > most {
+		out = out[len(out)-most:]
+	}
+	return string(out)
+}
+
+// Brokers are the addresses of all nodes, also of those that are killed.
+func (c *Cluster) Brokers() []string {
+	addrs := make([]string, len(c.nodes))
+	for i, n := range c.nodes {
+		addrs[i] = n.addr()
+	}
+	return addrs
+}
+
+// NodeID is the id under which node i, counted from 0, is known to clients.
+func (c *Cluster) NodeID(i int) int32 { return int32(i + 1) }
+
+// KillNode ends node i, counted from 0, without warning, and returns when its process is gone. The others
+// notice after some seconds.
+func (c *Cluster) KillNode(i int) {
+	c.t.Helper()
+	if err := c.nodes[i].kill(); err != nil {
+		c.t.Fatalf("testcluster: kill node %d: %v", i, err)
+	}
+}
+
+func (n *node) kill() error {
+	if n.cmd == nil {
+		return nil
+	}
+	if err := n.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-n.exited
+	n.cmd = nil
+	return nil
+}
+
+// StartNode starts a killed node again, on its port and with its data, and waits until the living nodes answer
+// and see each other.
+func (c *Cluster) StartNode(i int) {
+	c.t.Helper()
+	if c.nodes[i].cmd != nil {
+		c.t.Fatalf("testcluster: node %d is running", i)
+	}
+	if err := c.launch(i); err != nil {
+		c.t.Fatalf("testcluster: %v", err)
+	}
+	alive := 0
+	for _, n := range c.nodes {
+		if n.cmd != nil {
+			alive++
+		}
+	}
+	if err := c.waitReady(alive); err != nil {
+		c.t.Fatalf("testcluster: node %d: %v", i, err)
+	}
+}
+
+func (c *Cluster) stop() {
+	for i, n := range c.nodes {
+		if err := n.kill(); err != nil {
+			c.t.Errorf("testcluster: stop node %d, process %d: %v", i, n.cmd.Process.Pid, err)
+		}
+	}
+	if c.t.Failed() {
+		for i, n := range c.nodes {
+			c.t.Logf("testcluster: last words of node %d: %s", i, n.lastWords())
+		}
+	}
+}
