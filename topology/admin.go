@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 var (
@@ -42,8 +43,6 @@ func NewAdmin(o ClientOptions) (*Admin, error) {
 	cl, err := newClient(o,
 		// A caller's context bounds a request; within it a request is retried, for brokers come back.
 		kgo.RetryTimeout(30*time.Second),
-		// Offsets and ids are asked for when a topic was just made: an old answer misleads.
-		kgo.MetadataMinAge(100*time.Millisecond),
 	)
 	if err != nil {
 		return nil, err
@@ -71,11 +70,29 @@ type ClusterInfo struct {
 
 // Cluster asks who answers.
 func (a *Admin) Cluster(ctx context.Context) (ClusterInfo, error) {
-	m, err := a.adm.BrokerMetadata(ctx)
+	m, err := a.metadata(ctx)
 	if err != nil {
 		return ClusterInfo{}, fmt.Errorf("ask Kafka for its brokers: %w", err)
 	}
-	return ClusterInfo{ClusterID: m.Cluster, Brokers: len(m.Brokers), Embedded: m.Cluster == embeddedClusterID}, nil
+	info := ClusterInfo{Brokers: len(m.Brokers)}
+	if m.ClusterID != nil {
+		info.ClusterID = *m.ClusterID
+	}
+	info.Embedded = info.ClusterID == embeddedClusterID
+	return info, nil
+}
+
+// metadata asks a broker: the client's own cache may still tell of a topic that was just deleted, or made
+// again under its name.
+func (a *Admin) metadata(ctx context.Context, topics ...string) (*kmsg.MetadataResponse, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = make([]kmsg.MetadataRequestTopic, 0, len(topics)) // empty, not nil: nil asks for all topics
+	for _, t := range topics {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(t)
+		req.Topics = append(req.Topics, rt)
+	}
+	return req.RequestWith(ctx, a.cl)
 }
 
 // TopicInfo is what identifies a topic.
@@ -101,25 +118,28 @@ func (a *Admin) Topic(ctx context.Context, name string) (TopicInfo, error) {
 
 // topics looks topics up; those that do not exist are absent from the answer.
 func (a *Admin) topics(ctx context.Context, names ...string) (map[string]TopicInfo, error) {
-	m, err := a.adm.Metadata(ctx, names...)
+	m, err := a.metadata(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("ask Kafka for topics %v: %w", names, err)
 	}
 	out := make(map[string]TopicInfo, len(names))
 	for _, t := range m.Topics {
-		switch {
-		case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+		if t.Topic == nil {
 			continue
-		case t.Err != nil:
-			return nil, fmt.Errorf("topic %s: %w", t.Topic, t.Err)
 		}
-		info := TopicInfo{Name: t.Topic, ID: TopicID(t.ID), Partitions: len(t.Partitions)}
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("topic %s: %w", *t.Topic, err)
+		}
+		info := TopicInfo{Name: *t.Topic, ID: TopicID(t.TopicID), Partitions: len(t.Partitions)}
 		for _, p := range t.Partitions {
 			if info.Replicas == 0 || len(p.Replicas) < info.Replicas {
 				info.Replicas = len(p.Replicas)
 			}
 		}
-		out[t.Topic] = info
+		out[info.Name] = info
 	}
 	return out, nil
 }
@@ -168,6 +188,34 @@ func (a *Admin) Offsets(ctx context.Context, topic string) ([]PartitionOffsets, 
 		}
 	}
 	return out, nil
+}
+
+// DeleteRecords deletes the records of a partition before an offset, for good. The last record always stays:
+// the state reads it again at its next start (L5), and the embedded broker begins a partition anew that was
+// emptied.
+func (a *Admin) DeleteRecords(ctx context.Context, topic string, partition int32, before int64) error {
+	at, err := a.Offsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("delete records of topic %s partition %d before offset %d", topic, partition, before)
+	if partition < 0 || int(partition) >= len(at) {
+		return fmt.Errorf("%s: the topic has %d partitions", what, len(at))
+	}
+	if before >= at[partition].High {
+		return fmt.Errorf("%s: the last record must stay; the most is offset %d", what, max(at[partition].High-1, 0))
+	}
+	if before <= at[partition].Start {
+		return nil
+	}
+	res, err := a.adm.DeleteRecords(ctx, kadm.Offsets{topic: {partition: {Topic: topic, Partition: partition, At: before}}})
+	if err == nil {
+		err = res.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }
 
 // UsedOffset says how far a partition was used: by the state (offsets applied of the transactions topic) or

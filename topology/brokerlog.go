@@ -253,10 +253,11 @@ func (p *partitionLog) scanSegment(base int64, last bool, log *slog.Logger) erro
 		good = end
 		batches++
 	}
-	indexed, err := p.indexEntries(base)
+	indexBytes, err := p.indexBytes(base)
 	if err != nil {
 		return err
 	}
+	indexed := indexBytes / indexEntrySize
 	damage := func(why string) error {
 		return fmt.Errorf("%w: %s at byte %d, offset %d; restore the folder from a copy, "+
 			"or, to go on without the records from there, move this and all later segments of the partition away", ErrBrokerDamaged, why, good, p.next)
@@ -272,8 +273,8 @@ func (p *partitionLog) scanSegment(base int64, last bool, log *slog.Logger) erro
 			return fmt.Errorf("cut torn end: %w", err)
 		}
 	}
-	if indexed > batches {
-		if err := os.Truncate(p.indexPath(base), batches*indexEntrySize); err != nil {
+	if keep := min(indexed, batches) * indexEntrySize; keep < indexBytes {
+		if err := os.Truncate(p.indexPath(base), keep); err != nil {
 			return fmt.Errorf("cut index: %w", err)
 		}
 	}
@@ -332,7 +333,7 @@ func (p *partitionLog) indexPath(base int64) string {
 	return filepath.Join(p.dir, strconv.FormatInt(base, 10)+".idx")
 }
 
-func (p *partitionLog) indexEntries(base int64) (int64, error) {
+func (p *partitionLog) indexBytes(base int64) (int64, error) {
 	info, err := os.Stat(p.indexPath(base))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -340,7 +341,7 @@ func (p *partitionLog) indexEntries(base int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return info.Size() / indexEntrySize, nil
+	return info.Size(), nil
 }
 
 // readSnapshot returns the snapshot of the last clean close, nil if there is none. One that cannot be read

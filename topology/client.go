@@ -50,7 +50,7 @@ func (o ClientOptions) kgoOptions() ([]kgo.Opt, error) {
 	}
 	for _, b := range o.Brokers {
 		if strings.TrimSpace(b) == "" {
-			return nil, fmt.Errorf("Kafka broker list %q has an empty entry: name each broker as host:port", strings.Join(o.Brokers, ","))
+			return nil, fmt.Errorf("broker list %q has an empty entry: name each broker as host:port", strings.Join(o.Brokers, ","))
 		}
 	}
 	id := o.ClientID
@@ -65,6 +65,9 @@ func (o ClientOptions) kgoOptions() ([]kgo.Opt, error) {
 		kgo.SeedBrokers(o.Brokers...),
 		kgo.ClientID(id),
 		kgo.DialTimeout(dial),
+		// How soon a client asks again who leads a partition: franz-go's 5 s are a long stand-still when a
+		// broker is lost.
+		kgo.MetadataMinAge(250 * time.Millisecond),
 		// Pushing metrics of the client to the broker (KIP-714) is nothing that a user asked for.
 		kgo.DisableClientMetrics(),
 	}
