@@ -1,0 +1,115 @@
+package iceberg
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/varve-io/varve/schemas"
+)
+
+var transformNames = map[schemas.TransformKind]string{
+	schemas.Identity: "identity", schemas.Bucket: "bucket", schemas.Truncate: "truncate", schemas.Year: "year",
+	schemas.Month: "month", schemas.Day: "day", schemas.Hour: "hour", schemas.Void: "void",
+}
+
+// TransformName is a field's transform as Iceberg's JSON writes it.
+func TransformName(f *schemas.PartitionField) string {
+	name := transformNames[f.Transform]
+	if f.Transform == schemas.Bucket || f.Transform == schemas.Truncate {
+		name += "[" + strconv.Itoa(int(f.N)) + "]"
+	}
+	return name
+}
+
+// ParseTransform reads a transform's name.
+func ParseTransform(name string) (schemas.TransformKind, int32, error) {
+	head, rest, sized := strings.Cut(name, "[")
+	for _, k := range [...]schemas.TransformKind{schemas.Identity, schemas.Bucket, schemas.Truncate, schemas.Year,
+		schemas.Month, schemas.Day, schemas.Hour, schemas.Void} {
+		if transformNames[k] != head {
+			continue
+		}
+		if sized != (k == schemas.Bucket || k == schemas.Truncate) {
+			break
+		}
+		if !sized {
+			return k, 0, nil
+		}
+		n, err := strconv.ParseInt(strings.TrimSuffix(rest, "]"), 10, 32)
+		if err != nil || n < 1 || !strings.HasSuffix(rest, "]") {
+			break
+		}
+		return k, int32(n), nil
+	}
+	return 0, 0, fmt.Errorf("transform %q is not one that varve knows", name)
+}
+
+// appendSpecFields appends the array of a spec's fields.
+func appendSpecFields(dst []byte, s *schemas.Spec) []byte {
+	dst = append(dst, '[')
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"name":`...)
+		dst = schemas.AppendJSONString(dst, f.Name)
+		dst = append(dst, `,"transform":"`...)
+		dst = append(dst, TransformName(f)...)
+		dst = append(dst, `","source-id":`...)
+		dst = strconv.AppendInt(dst, int64(f.SourceID), 10)
+		dst = append(dst, `,"field-id":`...)
+		dst = strconv.AppendInt(dst, int64(f.FieldID), 10)
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+// AppendSpecJSON appends a partition spec as table metadata holds it.
+func AppendSpecJSON(dst []byte, s *schemas.Spec) []byte {
+	dst = append(dst, `{"spec-id":`...)
+	dst = strconv.AppendInt(dst, int64(s.ID), 10)
+	dst = append(dst, `,"fields":`...)
+	return append(appendSpecFields(dst, s), '}')
+}
+
+// ParseSpec reads a partition spec of table metadata. Transforms that varve
+// does not know, and fields with several source columns, are errors.
+func ParseSpec(b []byte) (schemas.Spec, error) {
+	var j struct {
+		ID     int32 `json:"spec-id"`
+		Fields []struct {
+			Name      string  `json:"name"`
+			Transform string  `json:"transform"`
+			SourceID  *int32  `json:"source-id"`
+			SourceIDs []int32 `json:"source-ids"`
+			FieldID   *int32  `json:"field-id"`
+		} `json:"fields"`
+	}
+	if err := json.Unmarshal(b, &j); err != nil {
+		return schemas.Spec{}, corrupt("partition spec: %v", err)
+	}
+	s := schemas.Spec{ID: j.ID}
+	for i, f := range j.Fields {
+		k, n, err := ParseTransform(f.Transform)
+		if err != nil {
+			return schemas.Spec{}, fmt.Errorf("partition spec %d, field %q: %w", j.ID, f.Name, err)
+		}
+		out := schemas.PartitionField{FieldID: int32(1000 + i), Name: f.Name, Transform: k, N: n}
+		if f.FieldID != nil {
+			out.FieldID = *f.FieldID
+		}
+		switch {
+		case f.SourceID != nil:
+			out.SourceID = *f.SourceID
+		case len(f.SourceIDs) == 1:
+			out.SourceID = f.SourceIDs[0]
+		default:
+			return schemas.Spec{}, fmt.Errorf("partition spec %d, field %q has not one source column", j.ID, f.Name)
+		}
+		s.Fields = append(s.Fields, out)
+	}
+	return s, nil
+}
