@@ -1,0 +1,155 @@
+package readers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+)
+
+// Engine is a reader of Iceberg tables.
+type Engine string
+
+// The engines. Versions are pinned in requirements.txt and go.mod.
+const (
+	DuckDB    Engine = "duckdb"
+	PyIceberg Engine = "pyiceberg"
+	IcebergGo Engine = "iceberg-go"
+)
+
+// All is every engine.
+var All = []Engine{IcebergGo, DuckDB, PyIceberg}
+
+// ErrAbsent marks that the engine is not installed.
+var ErrAbsent = errors.New("engine not installed")
+
+// Options chooses what is read; the zero value is the whole current snapshot.
+type Options struct {
+	Snapshot int64    // 0: the current one
+	Columns  []string // none: all
+	// Filter is a condition in the engine's own words (DuckDB: SQL, PyIceberg:
+	// its filter text); iceberg-go takes none here. It is there to try pruning.
+	Filter string
+	// Lineage also reads _row_id and _last_updated_sequence_number, as the
+	// first two columns. PyIceberg cannot.
+	Lineage bool
+	// Properties are the engine's: file IO properties of PyIceberg and
+	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
+	Properties map[string]string
+}
+
+// Table is what an engine read. Null is nil; every other value is text in
+// Iceberg's JSON form of a single value: 2024-02-29T13:05:00.000001+00:00,
+// hexadecimal bytes, decimals with their scale, floats in shortest form.
+// Row order is the engine's.
+type Table struct {
+	Columns []string
+	Rows    [][]*string
+}
+
+// Sorted is every row as one line, sorted, columns by name, null as ∅:
+// two engines read the same rows when these are equal.
+func (t *Table) Sorted() []string {
+	order := make([]int, len(t.Columns))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(i, j int) bool { return t.Columns[order[i]] < t.Columns[order[j]] })
+	out := make([]string, len(t.Rows))
+	for i, row := range t.Rows {
+		parts := make([]string, len(order))
+		for j, c := range order {
+			v := "∅"
+			if row[c] != nil {
+				v = *row[c]
+			}
+			parts[j] = t.Columns[c] + "=" + v
+		}
+		out[i] = strings.Join(parts, " ")
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Column is one column's values in the order of the rows, null as "∅"; nil
+// when there is no such column.
+func (t *Table) Column(name string) []string {
+	for c, n := range t.Columns {
+		if n != name {
+			continue
+		}
+		out := make([]string, len(t.Rows))
+		for i, row := range t.Rows {
+			out[i] = "∅"
+			if row[c] != nil {
+				out[i] = *row[c]
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// Read reads a table by the path or URI of a metadata file. The Python
+// engines share one process, started by the first call; calls take turns.
+func Read(ctx context.Context, engine Engine, metadata string, o Options) (*Table, error) {
+	var t *Table
+	var err error
+	switch engine {
+	case IcebergGo:
+		t, err = readIcebergGo(ctx, metadata, o)
+	case DuckDB, PyIceberg:
+		t, err = python.read(ctx, engine, metadata, o)
+	default:
+		return nil, fmt.Errorf("engine %q is none of %v", engine, All)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s reads %s: %w", engine, metadata, err)
+	}
+	return t, nil
+}
+
+// Folder is where the Python engines are installed.
+func Folder() string {
+	if dir := os.Getenv("VARVE_TEST_TOOLS"); dir != "" {
+		return dir
+	}
+	cache := os.Getenv("XDG_CACHE_HOME")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		cache = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(cache, "varve-test", "readers")
+}
+
+// Available says whether an engine can be used; the error is ErrAbsent.
+func Available(engine Engine) error {
+	if engine == IcebergGo {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(Folder(), "installed.txt")); err != nil {
+		return fmt.Errorf("%w: %s in %s; install it with topology/readers/install.sh", ErrAbsent, engine, Folder())
+	}
+	return nil
+}
+
+// Need skips the test when an engine is not installed, or fails it where
+// VARVE_REQUIRE_READERS is 1.
+func Need(tb testing.TB, engine Engine) {
+	tb.Helper()
+	err := Available(engine)
+	switch {
+	case err == nil:
+	case os.Getenv("VARVE_REQUIRE_READERS") == "1":
+		tb.Fatal(err)
+	default:
+		tb.Skip(err)
+	}
+}
