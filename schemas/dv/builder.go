@@ -14,8 +14,8 @@ type containerMeta struct {
 }
 
 // builder appends one canonical set to dst. Containers arrive in ascending key
-// order; their bodies are written behind room for the largest possible header and
-// moved down once the header's size is known.
+// order; their bodies are written behind room for the header that is expected, and
+// moved once where it turns out to have another size.
 type builder struct {
 	dst   []byte
 	start int
@@ -35,10 +35,11 @@ func headerSize(n int, runs bool) int {
 	return size
 }
 
-// init prepares for at most n containers whose bodies take about sizeHint bytes, which
-// must follow from input that is there, not from what its header claims.
-func (b *builder) init(dst []byte, n, sizeHint int) {
-	room := 8 + 8*n + (n+7)/8
+// init prepares for about n containers, some of them runs or none, whose bodies take
+// about sizeHint bytes. Both numbers must follow from input that is there, not from
+// what its header claims.
+func (b *builder) init(dst []byte, n int, runs bool, sizeHint int) {
+	room := headerSize(n, runs)
 	b.start = len(dst)
 	b.body = b.start + room
 	b.metas = b.room[:0]
@@ -100,9 +101,47 @@ func (b *builder) array(key uint16, at, runs int) {
 	if k == kindRun {
 		values := b.dst[at:]
 		b.dst = appendArrayRuns(b.dst, values, runs)
-		b.dst = b.dst[:at+copy(b.dst[at:], b.dst[at+len(values):])]
+		b.drop(at, len(values))
 	}
 	b.meta(key, card, k, at)
+}
+
+// runs ends a run container whose pairs have been appended since at, behind two bytes
+// for their number: it is kept, turned into what is smaller, or dropped when empty.
+func (b *builder) runs(key uint16, at, card int) {
+	body := b.dst[at+2:]
+	runs := len(body) / 4
+	if runs == 0 {
+		b.dst = b.dst[:at]
+		return
+	}
+	k := canonicalKind(card, runs)
+	switch k {
+	case kindRun:
+		binary.LittleEndian.PutUint16(b.dst[at:], uint16(runs))
+	case kindArray:
+		for i := range runs {
+			v := u16(body, 2*i)
+			b.dst = binary.LittleEndian.AppendUint16(b.dst, v)
+			for range u16(body, 2*i+1) {
+				v++
+				b.dst = binary.LittleEndian.AppendUint16(b.dst, v)
+			}
+		}
+		b.drop(at, 2+len(body))
+	default:
+		var w words
+		c := container{kind: kindRun, body: body}
+		c.addTo(&w)
+		b.dst = b.dst[:at]
+		b.appendWords(&w, k, runs)
+	}
+	b.meta(key, card, k, at)
+}
+
+// drop removes n bytes at at and moves down what follows.
+func (b *builder) drop(at, n int) {
+	b.dst = b.dst[:at+copy(b.dst[at:], b.dst[at+n:])]
 }
 
 func appendArrayRuns(dst, values []byte, runs int) []byte {
@@ -129,8 +168,10 @@ func (b *builder) appendWords(w *words, k kind, runs int) {
 			}
 		}
 	case kindBitmap:
-		for _, x := range w {
-			dst = binary.LittleEndian.AppendUint64(dst, x)
+		dst = extend(dst, bitmapSize)
+		out := dst[len(dst)-bitmapSize:]
+		for i := range w {
+			binary.LittleEndian.PutUint64(out[8*i:8*i+8], w[i])
 		}
 	default:
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(runs))
@@ -146,6 +187,11 @@ func (b *builder) appendWords(w *words, k kind, runs int) {
 		}
 	}
 	b.dst = dst
+}
+
+// extend makes b longer by n bytes of any content.
+func extend(b []byte, n int) []byte {
+	return slices.Grow(b, n)[:len(b)+n]
 }
 
 // nextSet returns the first set position at or after at, or 2^16.
@@ -183,6 +229,12 @@ func (b *builder) finish() []byte {
 		hasRuns = hasRuns || b.metas[i].run
 	}
 	size := headerSize(n, hasRuns)
+	if more := b.start + size - b.body; more > 0 {
+		b.dst = extend(b.dst, more)
+		copy(b.dst[b.body+more:], b.dst[b.body:])
+	} else if more < 0 {
+		b.dst = b.dst[:b.body+more+copy(b.dst[b.body+more:], b.dst[b.body:])]
+	}
 	head := b.dst[b.start : b.start+size]
 	clear(head)
 	at := 8
@@ -211,6 +263,5 @@ func (b *builder) finish() []byte {
 			offset += b.metas[i].size
 		}
 	}
-	end := b.start + size + copy(b.dst[b.start+size:], b.dst[b.body:])
-	return b.dst[:end]
+	return b.dst
 }

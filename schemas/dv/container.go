@@ -49,31 +49,66 @@ func (c *container) check() (runs int, err error) {
 		return c.checkArray()
 	case kindBitmap:
 		card, runs := countBytes(c.body)
-		if card != c.card {
-			return 0, fmt.Errorf("%w: bitmap container %d holds %d positions, its header says %d", ErrCorrupt, c.key, card, c.card)
-		}
-		return runs, nil
+		return runs, c.checkCard(card)
 	default:
 		return c.checkRuns()
 	}
 }
 
-func (c *container) checkArray() (runs int, err error) {
-	body := c.body
-	prev, breaks, falls := int(-2), 0, 0
-	for len(body) >= 2 {
-		v := int(binary.LittleEndian.Uint16(body))
-		body = body[2:]
-		gap := v - prev
-		// Branch-free: both counts come from sign bits.
-		breaks += int(uint(1-gap) >> (bits.UintSize - 1))
-		falls += int(uint(gap-1) >> (bits.UintSize - 1))
-		prev = v
+// checkCard compares the positions that were counted with the header's number.
+func (c *container) checkCard(card int) error {
+	if card != c.card {
+		return fmt.Errorf("%w: container %d holds %d positions, its header says %d", ErrCorrupt, c.key, card, c.card)
 	}
-	if falls != 0 {
+	return nil
+}
+
+func (c *container) checkArray() (runs int, err error) {
+	runs, ascending := countArray(c.body)
+	if !ascending {
 		return 0, fmt.Errorf("%w: array container %d is not ascending", ErrCorrupt, c.key)
 	}
-	return breaks, nil
+	return runs, nil
+}
+
+// countArray returns the number of maximal runs of serialized 16-bit values and
+// whether they ascend strictly. Runs mean nothing when they do not.
+//
+// Four neighbours are compared at a time: each 32-bit lane holds 2^16 + next - this
+// - 1, whose bit 16 says next > this, and whose low half is zero when the two touch.
+func countArray(body []byte) (runs int, ascending bool) {
+	const (
+		low  = 0x0000ffff0000ffff
+		high = 0x0001000000010000
+		one  = 0x0000000100000001
+	)
+	if len(body) < 2 {
+		return 0, true
+	}
+	ordered, breaks := uint64(high), uint64(0)
+	for len(body) >= 10 {
+		this := binary.LittleEndian.Uint64(body)
+		next := binary.LittleEndian.Uint64(body[2:10])
+		even := (next&low | high) - this&low - one
+		odd := (next>>16&low | high) - this>>16&low - one
+		ordered &= even & odd
+		breaks += ((even&low+low)&high + (odd&low+low)&high) >> 16
+		body = body[8:]
+	}
+	runs = 1 + int(breaks&0xffffffff+breaks>>32)
+	ascending = ordered&high == high
+	this := int(binary.LittleEndian.Uint16(body))
+	for body = body[2:]; len(body) >= 2; body = body[2:] {
+		next := int(binary.LittleEndian.Uint16(body))
+		if next <= this {
+			ascending = false
+		}
+		if next != this+1 {
+			runs++
+		}
+		this = next
+	}
+	return runs, ascending
 }
 
 func (c *container) checkRuns() (runs int, err error) {
@@ -95,10 +130,7 @@ func (c *container) checkRuns() (runs int, err error) {
 		card += end - start + 1
 		prevEnd = end
 	}
-	if card != c.card {
-		return 0, fmt.Errorf("%w: run container %d holds %d positions, its header says %d", ErrCorrupt, c.key, card, c.card)
-	}
-	return runs, nil
+	return runs, c.checkCard(card)
 }
 
 // max returns the container's largest value; the content must have been checked.
@@ -194,7 +226,8 @@ func (w *words) clearRange(first, last int) {
 // count returns the number of positions and of maximal runs.
 func (w *words) count() (card, runs int) {
 	carry := uint64(0)
-	for _, x := range w {
+	for i := range w {
+		x := w[i]
 		card += bits.OnesCount64(x)
 		runs += bits.OnesCount64(x &^ (x<<1 | carry)) // bits whose predecessor is unset start a run
 		carry = x >> 63

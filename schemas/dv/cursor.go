@@ -120,6 +120,22 @@ func (c *cursor) size() (int, error) {
 	}
 }
 
+// unionKeys counts the different keys of two sets whose cursors are fresh.
+func unionKeys(a, b *cursor) int {
+	n, i, j := 0, 0, 0
+	for i < a.n && j < b.n {
+		x, y := u16(a.desc, 2*i), u16(b.desc, 2*j)
+		if x <= y {
+			i++
+		}
+		if y <= x {
+			j++
+		}
+		n++
+	}
+	return n + a.n - i + b.n - j
+}
+
 // end reports bytes that follow the last container.
 func (c *cursor) end() error {
 	if c.pos != len(c.data) {

@@ -3,16 +3,22 @@ package dv
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
-// union appends x ∪ y, containers of one key.
-func (b *builder) union(x, y *container) error {
-	if x.kind == kindArray && y.kind == kindArray && x.card+y.card <= maxArrayCard {
-		return b.unionArrays(x, y)
+// maxIntervals is up to how many runs and single positions two containers combine as
+// intervals; above it plain words are faster.
+const maxIntervals = 1024
+
+// intervals is the number of runs of a run container, or of positions of an array.
+func (c *container) intervals() int {
+	if c.kind == kindRun {
+		return len(c.body) / 4
 	}
-	return b.unionWords(x, y)
+	return c.card
 }
 
+// unionGroup appends the union of containers of one key.
 func (b *builder) unionGroup(group []container) error {
 	switch len(group) {
 	case 1:
@@ -31,12 +37,25 @@ func (b *builder) unionGroup(group []container) error {
 	return nil
 }
 
-func (b *builder) unionWords(x, y *container) error {
-	if _, err := x.check(); err != nil {
+// union appends x ∪ y, containers of one key.
+func (b *builder) union(x, y *container) error {
+	if y.kind == kindBitmap {
+		x, y = y, x
+	}
+	switch {
+	case x.kind == kindBitmap && y.kind == kindBitmap:
+		return b.bitmaps(x, y, 0)
+	case x.kind == kindBitmap && y.kind == kindArray:
+		return b.bitmapArray(x, y, true)
+	case x.kind == kindArray && y.kind == kindArray && x.card+y.card <= maxArrayCard:
+		return b.unionArrays(x, y)
+	}
+	if err := checkBoth(x, y); err != nil {
 		return err
 	}
-	if _, err := y.check(); err != nil {
-		return err
+	if x.kind != kindBitmap && x.intervals()+y.intervals() <= maxIntervals {
+		b.unionIntervals(x, y)
+		return nil
 	}
 	var w words
 	x.addTo(&w)
@@ -45,89 +64,272 @@ func (b *builder) unionWords(x, y *container) error {
 	return nil
 }
 
-// unionArrays merges two arrays whose union is an array or less. An input that is
-// not ascending shows as an output that is not.
-func (b *builder) unionArrays(x, y *container) error {
-	at := len(b.dst)
-	dst := b.dst
-	p, q := x.body, y.body
-	prev, runs := -2, 0
-	for len(p) >= 2 || len(q) >= 2 {
-		const none = containerRange
-		v, w := none, none
-		if len(p) >= 2 {
-			v = int(binary.LittleEndian.Uint16(p))
-		}
-		if len(q) >= 2 {
-			w = int(binary.LittleEndian.Uint16(q))
-		}
-		least := min(v, w)
-		if v == least {
-			p = p[2:]
-		}
-		if w == least {
-			q = q[2:]
-		}
-		if least <= prev {
-			b.dst = b.dst[:at]
-			return fmt.Errorf("%w: array container %d is not ascending", ErrCorrupt, x.key)
-		}
-		if least != prev+1 {
-			runs++
-		}
-		prev = least
-		dst = binary.LittleEndian.AppendUint16(dst, uint16(least))
+// minus appends x without y, containers of one key.
+func (b *builder) minus(x, y *container) error {
+	switch {
+	case x.kind == kindBitmap && y.kind == kindBitmap:
+		return b.bitmaps(x, y, ^uint64(0))
+	case x.kind == kindBitmap && y.kind == kindArray:
+		return b.bitmapArray(x, y, false)
 	}
-	b.dst = dst
-	b.array(x.key, at, runs)
+	if err := checkBoth(x, y); err != nil {
+		return err
+	}
+	switch {
+	case x.kind == kindArray:
+		b.minusArray(x, y)
+	case x.kind == kindRun && y.kind != kindBitmap && x.intervals()+y.intervals() <= maxIntervals:
+		b.minusIntervals(x, y)
+	default:
+		var w words
+		x.addTo(&w)
+		y.removeFrom(&w)
+		b.words(x.key, &w)
+	}
 	return nil
 }
 
-// minus appends x without y, containers of one key.
-func (b *builder) minus(x, y *container) error {
+func checkBoth(x, y *container) error {
 	if _, err := x.check(); err != nil {
 		return err
 	}
-	if _, err := y.check(); err != nil {
-		return err
+	_, err := y.check()
+	return err
+}
+
+// unionArrays merges two arrays whose union is an array or less. Each step writes one
+// value and goes on in the array, or both, that it came from, without a branch on the
+// data. Both inputs are subsequences of the output: it ascends only if they do.
+func (b *builder) unionArrays(x, y *container) error {
+	at := len(b.dst)
+	b.dst = extend(b.dst, len(x.body)+len(y.body))
+	out, p, q := b.dst[at:], x.body, y.body
+	i, j, k := 0, 0, 0
+	for i < len(p)-1 && j < len(q)-1 {
+		v := int(binary.LittleEndian.Uint16(p[i:]))
+		w := int(binary.LittleEndian.Uint16(q[j:]))
+		binary.LittleEndian.PutUint16(out[k:], uint16(min(v, w)))
+		k += 2
+		i += 2 &^ (2 * int(uint(w-v)>>(bits.UintSize-1))) // v ≤ w
+		j += 2 &^ (2 * int(uint(v-w)>>(bits.UintSize-1))) // w ≤ v
 	}
-	if x.kind == kindArray && y.kind != kindRun {
-		b.minusArray(x, y)
-		return nil
+	k += copy(out[k:], p[i:])
+	k += copy(out[k:], q[j:])
+	runs, ascending := countArray(out[:k])
+	if !ascending {
+		return fmt.Errorf("%w: array container %d is not ascending", ErrCorrupt, x.key)
 	}
-	var w words
-	x.addTo(&w)
-	y.removeFrom(&w)
-	b.words(x.key, &w)
+	b.dst = b.dst[:at+k]
+	b.array(x.key, at, runs)
 	return nil
 }
 
-// minusArray filters a checked array by a checked array or bitmap.
+// minusArray filters a checked array by a checked container.
 func (b *builder) minusArray(x, y *container) {
+	var w words
+	dead := y.body
+	if y.kind != kindBitmap {
+		y.addTo(&w)
+		dead = nil
+	}
 	at := len(b.dst)
-	dst := b.dst
-	other := y.body
-	prev, runs := -2, 0
+	b.dst = extend(b.dst, len(x.body))
+	out, k := b.dst[at:], 0
 	for body := x.body; len(body) >= 2; body = body[2:] {
 		v := binary.LittleEndian.Uint16(body)
-		if y.kind == kindBitmap {
-			if other[v>>3]&(1<<(v&7)) != 0 {
-				continue
-			}
+		var drop uint64
+		if dead != nil {
+			drop = uint64(dead[v>>3]) >> (v & 7) & 1
 		} else {
-			for len(other) >= 2 && binary.LittleEndian.Uint16(other) < v {
-				other = other[2:]
-			}
-			if len(other) >= 2 && binary.LittleEndian.Uint16(other) == v {
-				continue
-			}
+			drop = w[v>>6] >> (v & 63) & 1
 		}
-		if int(v) != prev+1 {
-			runs++
-		}
-		prev = int(v)
-		dst = binary.LittleEndian.AppendUint16(dst, v)
+		binary.LittleEndian.PutUint16(out[k:], v)
+		k += 2 - 2*int(drop)
 	}
-	b.dst = dst
+	runs, _ := countArray(out[:k])
+	b.dst = b.dst[:at+k]
 	b.array(x.key, at, runs)
+}
+
+// bitmaps appends x ∪ y, or x without y when flip is all ones: x op (y ^ flip), with
+// De Morgan for the difference, in one pass that also checks both cardinalities.
+func (b *builder) bitmaps(x, y *container, flip uint64) error {
+	at := len(b.dst)
+	b.dst = extend(b.dst, bitmapSize)
+	out, p, q := b.dst[at:at+bitmapSize], x.body[:bitmapSize], y.body[:bitmapSize]
+	cardX, cardY, card, runs, carry := 0, 0, 0, 0, uint64(0)
+	for i := 0; i <= bitmapSize-8; i += 8 {
+		v := binary.LittleEndian.Uint64(p[i : i+8])
+		w := binary.LittleEndian.Uint64(q[i : i+8])
+		z := (v ^ flip | w) ^ flip
+		binary.LittleEndian.PutUint64(out[i:i+8], z)
+		cardX += bits.OnesCount64(v)
+		cardY += bits.OnesCount64(w)
+		card += bits.OnesCount64(z)
+		runs += bits.OnesCount64(z &^ (z<<1 | carry))
+		carry = z >> 63
+	}
+	if err := x.checkCard(cardX); err != nil {
+		return err
+	}
+	if err := y.checkCard(cardY); err != nil {
+		return err
+	}
+	b.bitmap(x.key, at, card, runs)
+	return nil
+}
+
+// bitmapArray appends a bitmap with the positions of an array set or cleared.
+func (b *builder) bitmapArray(x, y *container, set bool) error {
+	if _, err := y.check(); err != nil {
+		return err
+	}
+	at := len(b.dst)
+	b.dst = append(b.dst, x.body...)
+	out := b.dst[at : at+bitmapSize]
+	hits := 0 // positions of y that x has
+	for body := y.body; len(body) >= 2; body = body[2:] {
+		v := binary.LittleEndian.Uint16(body)
+		old := out[v>>3]
+		bit := byte(1) << (v & 7)
+		hits += int(old >> (v & 7) & 1)
+		if set {
+			out[v>>3] = old | bit
+		} else {
+			out[v>>3] = old &^ bit
+		}
+	}
+	// x's cardinality follows from the result's.
+	card, runs := countBytes(out)
+	before := card + hits
+	if set {
+		before = card - (y.card - hits)
+	}
+	if err := x.checkCard(before); err != nil {
+		return err
+	}
+	b.bitmap(x.key, at, card, runs)
+	return nil
+}
+
+// bitmap ends a container whose words have been appended since at.
+func (b *builder) bitmap(key uint16, at, card, runs int) {
+	if card == 0 {
+		b.dst = b.dst[:at]
+		return
+	}
+	k := canonicalKind(card, runs)
+	if k != kindBitmap {
+		var w words
+		c := container{kind: kindBitmap, body: b.dst[at:]}
+		c.addTo(&w)
+		b.dst = b.dst[:at]
+		b.appendWords(&w, k, runs)
+	}
+	b.meta(key, card, k, at)
+}
+
+// interval iterates over a checked array or run container.
+type interval struct {
+	rest        []byte
+	array       bool
+	first, last int
+}
+
+// past is where an exhausted iterator stands: behind every position.
+const past = 2 * containerRange
+
+func (c *container) iterate() interval {
+	it := interval{rest: c.body, array: c.kind == kindArray}
+	it.next()
+	return it
+}
+
+func (it *interval) next() {
+	switch {
+	case len(it.rest) < 2:
+		it.first, it.last = past, past
+	case it.array:
+		it.first = int(binary.LittleEndian.Uint16(it.rest))
+		it.last = it.first
+		it.rest = it.rest[2:]
+	default:
+		it.first = int(binary.LittleEndian.Uint16(it.rest))
+		it.last = it.first + int(binary.LittleEndian.Uint16(it.rest[2:]))
+		it.rest = it.rest[4:]
+	}
+}
+
+// runWriter appends ascending intervals as runs and joins those that touch or overlap.
+type runWriter struct {
+	dst         []byte
+	first, last int
+	card        int
+}
+
+func (b *builder) beginRuns() runWriter {
+	return runWriter{dst: append(b.dst, 0, 0), first: 0, last: -2}
+}
+
+func (r *runWriter) add(first, last int) {
+	if first <= r.last+1 {
+		r.last = max(r.last, last)
+		return
+	}
+	r.flush()
+	r.first, r.last = first, last
+}
+
+func (r *runWriter) flush() {
+	if r.last < 0 {
+		return
+	}
+	r.dst = binary.LittleEndian.AppendUint16(r.dst, uint16(r.first))
+	r.dst = binary.LittleEndian.AppendUint16(r.dst, uint16(r.last-r.first))
+	r.card += r.last - r.first + 1
+}
+
+func (b *builder) endRuns(key uint16, r *runWriter) {
+	at := len(b.dst)
+	r.flush()
+	b.dst = r.dst
+	b.runs(key, at, r.card)
+}
+
+func (b *builder) unionIntervals(x, y *container) {
+	r := b.beginRuns()
+	p, q := x.iterate(), y.iterate()
+	for p.first != past || q.first != past {
+		if p.first <= q.first {
+			r.add(p.first, p.last)
+			p.next()
+		} else {
+			r.add(q.first, q.last)
+			q.next()
+		}
+	}
+	b.endRuns(x.key, &r)
+}
+
+func (b *builder) minusIntervals(x, y *container) {
+	r := b.beginRuns()
+	q := y.iterate()
+	for p := x.iterate(); p.first != past; p.next() {
+		from := p.first
+		for from <= p.last {
+			switch {
+			case q.last < from:
+				q.next()
+			case q.first > p.last:
+				r.add(from, p.last)
+				from = p.last + 1
+			default:
+				if q.first > from {
+					r.add(from, q.first-1)
+				}
+				from = q.last + 1
+			}
+		}
+	}
+	b.endRuns(x.key, &r)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -17,13 +18,24 @@ import (
 // AppendBitmap appends the canonical serialization of b, which is not changed. An
 // empty bitmap gives the serialized empty set of eight bytes.
 func AppendBitmap(dst []byte, b *roaring.Bitmap) ([]byte, error) {
-	var raw bytes.Buffer
+	raw := rawBuffers.Get().(*bytes.Buffer)
+	raw.Reset()
 	raw.Grow(int(b.GetSerializedSizeInBytes()))
-	if _, err := b.WriteTo(&raw); err != nil {
+	if _, err := b.WriteTo(raw); err != nil {
 		return dst, fmt.Errorf("serialize positions: %w", err)
 	}
-	return Canonical(dst, raw.Bytes())
+	out, err := Canonical(dst, raw.Bytes())
+	if raw.Cap() <= maxPooled {
+		rawBuffers.Put(raw)
+	}
+	return out, err
 }
+
+// rawBuffers hold a bitmap as the library writes it until it is copied in canonical
+// form. Those of rare, large vectors are not kept.
+var rawBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+const maxPooled = 1 << 20
 
 // ReadBitmap decodes a set into a bitmap that shares no memory with data and may be
 // changed.
@@ -74,7 +86,7 @@ func canonicalPrefix(dst, data []byte) (out, rest []byte, err error) {
 	if err != nil {
 		return dst, nil, err
 	}
-	b.init(dst, cur.n, size)
+	b.init(dst, cur.n, cur.runBits != nil, size)
 	for {
 		ok, err := cur.next(&c)
 		if err != nil {
@@ -183,7 +195,7 @@ func MaxPosition(data []byte) (pos uint32, ok bool, err error) {
 // Empty returns the serialization of the empty set.
 func Empty() []byte {
 	var b builder
-	b.init(nil, 0, 0)
+	b.init(nil, 0, false, 0)
 	return b.finish()
 }
 
@@ -216,9 +228,9 @@ func combine(dst, a, b []byte, union bool) ([]byte, error) {
 	}
 	n, hint := ca.n, len(a)
 	if union {
-		n, hint = min(ca.n+cb.n, maxContainers), len(a)+len(b)
+		n, hint = unionKeys(&ca, &cb), len(a)+len(b)
 	}
-	out.init(dst, n, hint)
+	out.init(dst, n, ca.runBits != nil || cb.runBits != nil, hint)
 	if okA, err = ca.next(&xa); err != nil {
 		return dst, err
 	}
@@ -268,7 +280,7 @@ func combine(dst, a, b []byte, union bool) ([]byte, error) {
 // operands of a merge.
 func UnionAll(dst []byte, sets ...[]byte) ([]byte, error) {
 	var all []container
-	hint := 0
+	hint, runs := 0, false
 	for i, data := range sets {
 		var cur cursor
 		if err := cur.init(data); err != nil {
@@ -289,6 +301,7 @@ func UnionAll(dst []byte, sets ...[]byte) ([]byte, error) {
 			return dst, fmt.Errorf("set %d of %d: %w", i+1, len(sets), err)
 		}
 		hint += len(data)
+		runs = runs || cur.runBits != nil
 	}
 	slices.SortStableFunc(all, func(x, y container) int { return int(x.key) - int(y.key) })
 	n := 0
@@ -298,7 +311,7 @@ func UnionAll(dst []byte, sets ...[]byte) ([]byte, error) {
 		}
 	}
 	var out builder
-	out.init(dst, n, min(hint, bitmapSize*n))
+	out.init(dst, n, runs, min(hint, bitmapSize*n))
 	for len(all) > 0 {
 		same := 1
 		for same < len(all) && all[same].key == all[0].key {
