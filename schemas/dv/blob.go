@@ -103,7 +103,9 @@ func endBlob(dst, out []byte, frame int) ([]byte, error) {
 
 // Decode reads a whole blob of any writer: exact length, magic, CRC, ascending keys
 // of at most 2^31 - 2, nothing behind the last bitmap. An empty vector is accepted:
-// other writers publish it. The result shares no memory with blob.
+// other writers publish it. The vector reads from blob, which must not change while
+// the vector or a bitmap made from it is in use; changing the vector does not change
+// blob.
 func Decode(blob []byte) (*Vector, error) {
 	payload, err := openBlob(blob)
 	if err != nil {

@@ -235,18 +235,27 @@ func (w *words) count() (card, runs int) {
 	return card, runs
 }
 
-// countBytes is words.count on a serialized bitmap container.
+// countBytes is words.count on a serialized bitmap container, except that it stops
+// counting runs where their number no longer matters (see manyRuns).
 func countBytes(body []byte) (card, runs int) {
 	carry := uint64(0)
-	for len(body) >= 8 {
+	for len(body) >= 8 && runs < manyRuns {
 		x := binary.LittleEndian.Uint64(body)
 		body = body[8:]
 		card += bits.OnesCount64(x)
 		runs += bits.OnesCount64(x &^ (x<<1 | carry))
 		carry = x >> 63
 	}
+	for len(body) >= 8 {
+		card += bits.OnesCount64(binary.LittleEndian.Uint64(body))
+		body = body[8:]
+	}
 	return card, runs
 }
+
+// manyRuns is a number of runs at which no container is best kept as runs: they take
+// more bytes than a bitmap, and than an array of at most maxArrayCard.
+const manyRuns = (bitmapSize-2)/4 + 1
 
 // canonicalKind is the encoding of fewest bytes; a tie goes to the one without runs,
 // which is also what Java's runOptimize keeps.

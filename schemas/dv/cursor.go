@@ -104,22 +104,6 @@ func (c *cursor) next(out *container) (ok bool, err error) {
 	return true, nil
 }
 
-// size walks over all containers of a fresh cursor and returns how many bytes they
-// take, headers left out.
-func (c *cursor) size() (int, error) {
-	walk := *c
-	var skipped container
-	for {
-		ok, err := walk.next(&skipped)
-		if err != nil {
-			return 0, err
-		}
-		if !ok {
-			return walk.pos - c.pos, nil
-		}
-	}
-}
-
 // unionKeys counts the different keys of two sets whose cursors are fresh.
 func unionKeys(a, b *cursor) int {
 	n, i, j := 0, 0, 0
@@ -139,7 +123,11 @@ func unionKeys(a, b *cursor) int {
 // end reports bytes that follow the last container.
 func (c *cursor) end() error {
 	if c.pos != len(c.data) {
-		return fmt.Errorf("%w: %d bytes follow the last container", ErrCorrupt, len(c.data)-c.pos)
+		return errTrailing(len(c.data) - c.pos)
 	}
 	return nil
+}
+
+func errTrailing(n int) error {
+	return fmt.Errorf("%w: %d bytes follow the last container", ErrCorrupt, n)
 }

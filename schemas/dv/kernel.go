@@ -53,6 +53,12 @@ func (b *builder) union(x, y *container) error {
 	if err := checkBoth(x, y); err != nil {
 		return err
 	}
+	if x.card == containerRange {
+		return b.copy(x)
+	}
+	if y.card == containerRange {
+		return b.copy(y)
+	}
 	if x.kind != kindBitmap && x.intervals()+y.intervals() <= maxIntervals {
 		b.unionIntervals(x, y)
 		return nil
@@ -76,6 +82,8 @@ func (b *builder) minus(x, y *container) error {
 		return err
 	}
 	switch {
+	case x.kind == kindArray && y.kind == kindArray && (x.card >= skew*y.card || y.card >= skew*x.card):
+		b.minusArrays(x, y)
 	case x.kind == kindArray:
 		b.minusArray(x, y)
 	case x.kind == kindRun && y.kind != kindBitmap && x.intervals()+y.intervals() <= maxIntervals:
@@ -104,7 +112,22 @@ func (b *builder) unionArrays(x, y *container) error {
 	at := len(b.dst)
 	b.dst = extend(b.dst, len(x.body)+len(y.body))
 	out, p, q := b.dst[at:], x.body, y.body
+	if len(p) < len(q) {
+		p, q = q, p
+	}
 	i, j, k := 0, 0, 0
+	if len(p) >= skew*len(q) {
+		for ; j < len(q); j += 2 {
+			v := binary.LittleEndian.Uint16(q[j:])
+			to := lowerBound(p, i, v)
+			k += copy(out[k:], p[i:to])
+			binary.LittleEndian.PutUint16(out[k:], v)
+			k += 2
+			if i = to; i < len(p) && binary.LittleEndian.Uint16(p[i:]) == v {
+				i += 2
+			}
+		}
+	}
 	for i < len(p)-1 && j < len(q)-1 {
 		v := int(binary.LittleEndian.Uint16(p[i:]))
 		w := int(binary.LittleEndian.Uint16(q[j:]))
@@ -122,6 +145,61 @@ func (b *builder) unionArrays(x, y *container) error {
 	b.dst = b.dst[:at+k]
 	b.array(x.key, at, runs)
 	return nil
+}
+
+// skew is how many times longer one array must be before the shorter one's values
+// are searched in it.
+const skew = 8
+
+// lowerBound returns the byte index of the first value of ascending array that is at
+// least v, from byte index from on. It strides, then bisects without a branch on the
+// data: neighbouring searches are a few values apart.
+func lowerBound(array []byte, from int, v uint16) int {
+	const stride = 64
+	for from+stride <= len(array) && binary.LittleEndian.Uint16(array[from+stride-2:]) < v {
+		from += stride
+	}
+	n := min(len(array)-from, stride) / 2
+	for n > 0 {
+		half := n / 2
+		step := 2 * (n - half)
+		less := int(uint(int(binary.LittleEndian.Uint16(array[from+step-2:]))-int(v)) >> (bits.UintSize - 1))
+		from += step & -less
+		n = half
+	}
+	return from
+}
+
+// minusArrays appends a checked array without the values of a checked array that is
+// much shorter or much longer.
+func (b *builder) minusArrays(x, y *container) {
+	at := len(b.dst)
+	b.dst = extend(b.dst, len(x.body))
+	out, p, q := b.dst[at:], x.body, y.body
+	i, j, k := 0, 0, 0
+	if len(p) > len(q) {
+		for ; j < len(q); j += 2 {
+			v := binary.LittleEndian.Uint16(q[j:])
+			to := lowerBound(p, i, v)
+			k += copy(out[k:], p[i:to])
+			if i = to; i < len(p) && binary.LittleEndian.Uint16(p[i:]) == v {
+				i += 2
+			}
+		}
+		k += copy(out[k:], p[i:])
+	} else {
+		for ; i < len(p); i += 2 {
+			v := binary.LittleEndian.Uint16(p[i:])
+			j = lowerBound(q, j, v)
+			if j == len(q) || binary.LittleEndian.Uint16(q[j:]) != v {
+				binary.LittleEndian.PutUint16(out[k:], v)
+				k += 2
+			}
+		}
+	}
+	runs, _ := countArray(out[:k])
+	b.dst = b.dst[:at+k]
+	b.array(x.key, at, runs)
 }
 
 // minusArray filters a checked array by a checked container.
@@ -158,7 +236,8 @@ func (b *builder) bitmaps(x, y *container, flip uint64) error {
 	b.dst = extend(b.dst, bitmapSize)
 	out, p, q := b.dst[at:at+bitmapSize], x.body[:bitmapSize], y.body[:bitmapSize]
 	cardX, cardY, card, runs, carry := 0, 0, 0, 0, uint64(0)
-	for i := 0; i <= bitmapSize-8; i += 8 {
+	i := 0
+	for ; i <= bitmapSize-8 && runs < manyRuns; i += 8 {
 		v := binary.LittleEndian.Uint64(p[i : i+8])
 		w := binary.LittleEndian.Uint64(q[i : i+8])
 		z := (v ^ flip | w) ^ flip
@@ -168,6 +247,15 @@ func (b *builder) bitmaps(x, y *container, flip uint64) error {
 		card += bits.OnesCount64(z)
 		runs += bits.OnesCount64(z &^ (z<<1 | carry))
 		carry = z >> 63
+	}
+	for ; i <= bitmapSize-8; i += 8 {
+		v := binary.LittleEndian.Uint64(p[i : i+8])
+		w := binary.LittleEndian.Uint64(q[i : i+8])
+		z := (v ^ flip | w) ^ flip
+		binary.LittleEndian.PutUint64(out[i:i+8], z)
+		cardX += bits.OnesCount64(v)
+		cardY += bits.OnesCount64(w)
+		card += bits.OnesCount64(z)
 	}
 	if err := x.checkCard(cardX); err != nil {
 		return err

@@ -47,59 +47,64 @@ func ReadBitmap(data []byte) (*roaring.Bitmap, error) {
 	return viewBitmap(own)
 }
 
-// viewBitmap makes a bitmap on top of canonical bytes that only it will use.
-func viewBitmap(own []byte) (*roaring.Bitmap, error) {
+// viewBitmap makes a bitmap on top of checked canonical bytes. The library copies a
+// container before it changes it, so the bytes are read only.
+func viewBitmap(data []byte) (*roaring.Bitmap, error) {
 	b := roaring.New()
-	n, err := b.FromUnsafeBytes(own)
+	n, err := b.FromUnsafeBytes(data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
 	}
-	if n != int64(len(own)) {
-		return nil, fmt.Errorf("%w: the library read %d of %d bytes", ErrCorrupt, n, len(own))
+	if n != int64(len(data)) {
+		return nil, fmt.Errorf("%w: the library read %d of %d bytes", ErrCorrupt, n, len(data))
 	}
 	return b, nil
 }
 
-// Canonical appends the canonical serialization of the set in data.
-func Canonical(dst, data []byte) ([]byte, error) {
-	out, rest, err := canonicalPrefix(dst, data)
+// viewPrefix checks the set at the beginning of data and makes a bitmap on top of it,
+// or of a canonical copy: the library relies on runs that do not touch.
+func viewPrefix(data []byte) (b *roaring.Bitmap, rest []byte, err error) {
+	stat, size, err := inspectPrefix(data)
 	if err != nil {
-		return dst, err
+		return nil, nil, err
 	}
-	if len(rest) != 0 {
-		return dst, fmt.Errorf("%w: %d bytes follow the last container", ErrCorrupt, len(rest))
+	set := data[:size:size]
+	if !stat.Canonical {
+		if set, err = Canonical(nil, set); err != nil {
+			return nil, nil, err
+		}
 	}
-	return out, nil
+	b, err = viewBitmap(set)
+	return b, data[size:], err
 }
 
-// canonicalPrefix is Canonical for a set with other bytes behind it.
-func canonicalPrefix(dst, data []byte) (out, rest []byte, err error) {
+// Canonical appends the canonical serialization of the set in data.
+func Canonical(dst, data []byte) ([]byte, error) {
 	var (
 		cur cursor
 		c   container
 		b   builder
 	)
 	if err := cur.init(data); err != nil {
-		return dst, nil, err
+		return dst, err
 	}
-	size, err := cur.size()
-	if err != nil {
-		return dst, nil, err
-	}
-	b.init(dst, cur.n, cur.runBits != nil, size)
+	b.init(dst, cur.n, cur.runBits != nil, len(data)-cur.pos)
 	for {
 		ok, err := cur.next(&c)
 		if err != nil {
-			return dst, nil, err
+			return dst, err
 		}
 		if !ok {
 			break
 		}
 		if err := b.copy(&c); err != nil {
-			return dst, nil, err
+			return dst, err
 		}
 	}
-	return b.finish(), data[cur.pos:], nil
+	if err := cur.end(); err != nil {
+		return dst, err
+	}
+	return b.finish(), nil
 }
 
 // Stat describes a position set.
@@ -111,27 +116,38 @@ type Stat struct {
 
 // Inspect checks data completely and describes it.
 func Inspect(data []byte) (Stat, error) {
+	s, size, err := inspectPrefix(data)
+	if err != nil {
+		return Stat{}, err
+	}
+	if size != len(data) {
+		return Stat{}, errTrailing(len(data) - size)
+	}
+	return s, nil
+}
+
+// inspectPrefix is Inspect for a set of size bytes with other bytes behind it.
+func inspectPrefix(data []byte) (s Stat, size int, err error) {
 	var (
 		cur     cursor
 		c       container
-		s       Stat
 		anyRuns bool
 	)
 	if err := cur.init(data); err != nil {
-		return Stat{}, err
+		return Stat{}, 0, err
 	}
 	s.Canonical = true
 	for {
 		ok, err := cur.next(&c)
 		if err != nil {
-			return Stat{}, err
+			return Stat{}, 0, err
 		}
 		if !ok {
 			break
 		}
 		runs, err := c.check()
 		if err != nil {
-			return Stat{}, err
+			return Stat{}, 0, err
 		}
 		k := canonicalKind(c.card, runs)
 		if k != c.kind || (k == kindRun && runs != len(c.body)/4) {
@@ -139,10 +155,9 @@ func Inspect(data []byte) (Stat, error) {
 		}
 		anyRuns = anyRuns || c.kind == kindRun
 		s.Count += uint64(c.card)
-		s.Max = uint32(c.key)<<16 | uint32(c.max())
-	}
-	if err := cur.end(); err != nil {
-		return Stat{}, err
+		if cur.i == cur.n {
+			s.Max = uint32(c.key)<<16 | uint32(c.max())
+		}
 	}
 	// The cookie for runs is canonical only with a run; unused flag bits are zero.
 	if cur.runBits != nil {
@@ -151,7 +166,7 @@ func Inspect(data []byte) (Stat, error) {
 			s.Canonical = false
 		}
 	}
-	return s, nil
+	return s, cur.pos, nil
 }
 
 // Validate checks data completely.

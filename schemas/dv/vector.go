@@ -159,8 +159,9 @@ func (v *Vector) appendMap(dst []byte, appendBitmap func([]byte, *roaring.Bitmap
 
 // DecodeMap reads a bare portable 64-bit Roaring map. Keys must ascend and be at
 // most 2^31 - 2; empty bitmaps, which Java writes for skipped keys, are accepted and
-// dropped; bytes behind the last bitmap are refused. The result shares no memory
-// with data.
+// dropped; bytes behind the last bitmap are refused. The vector reads from data, which
+// must not change while the vector or a bitmap made from it is in use; changing the
+// vector does not change data.
 func DecodeMap(data []byte) (*Vector, error) {
 	if len(data) < countSize {
 		return nil, fmt.Errorf("%w: map of %d bytes, the smallest has %d", ErrCorrupt, len(data), countSize)
@@ -184,15 +185,11 @@ func DecodeMap(data []byte) (*Vector, error) {
 			return nil, fmt.Errorf("%w: key %d follows %d, keys must ascend", ErrCorrupt, key, prev)
 		}
 		prev = int64(key)
-		own, left, err := canonicalPrefix(nil, rest[keySize:])
+		m, left, err := viewPrefix(rest[keySize:])
 		if err != nil {
 			return nil, fmt.Errorf("key %d: %w", key, err)
 		}
 		rest = left
-		m, err := viewBitmap(own)
-		if err != nil {
-			return nil, fmt.Errorf("key %d: %w", key, err)
-		}
 		if !m.IsEmpty() {
 			v.keys = append(v.keys, key)
 			v.maps = append(v.maps, m)

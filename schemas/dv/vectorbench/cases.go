@@ -267,5 +267,9 @@ func plainDecode(blob []byte) (*roaring.Bitmap, error) {
 	if _, err := b.ReadFrom(bytes.NewReader(blob[headSize : len(blob)-4])); err != nil {
 		return nil, err
 	}
+	// The bytes come from outside: the library's way to be safe from them.
+	if err := b.Validate(); err != nil {
+		return nil, err
+	}
 	return b, nil
 }
