@@ -42,6 +42,10 @@ type Found struct {
 	Pending bool // it comes from an unconfirmed overlay
 }
 
+// PendingTime is the Time of a tombstone in an overlay whose record has no
+// offset yet: ConfirmAt gives it Offset and Time. It never expires.
+const PendingTime = math.MaxInt64
+
 const (
 	flagOrder = 1 << iota
 	flagTombstone

@@ -290,6 +290,15 @@ func (i *Index) Push(id uint64, entries []Entry) error {
 	return nil
 }
 
+// ConfirmAt is Confirm for a record whose offset and table time were not known
+// at Push: tombstones pushed with PendingTime take both.
+func (i *Index) ConfirmAt(id uint64, offset, timeMs int64) error {
+	if len(i.overlays) > 0 && i.overlays[0].id == id {
+		i.overlays[0].run.stamp(offset, timeMs)
+	}
+	return i.Confirm(id, offset)
+}
+
 // Confirm folds overlay id, which is the oldest, at the offset of its record.
 // It waits and fails like Apply.
 func (i *Index) Confirm(id uint64, offset int64) error {

@@ -54,6 +54,17 @@ type run struct {
 	n      int
 }
 
+// stamp gives tombstones of PendingTime their offset and time.
+func (r *run) stamp(offset, timeMs int64) {
+	for _, c := range r.chunks {
+		for j := range c.n {
+			if v := &c.vals[j]; v.tombstone() && int64(v.a) == PendingTime {
+				v.a, v.b = uint64(timeMs), offset
+			}
+		}
+	}
+}
+
 // arena hands out chunks and takes them back; it belongs to the caller's
 // goroutine.
 type arena struct {

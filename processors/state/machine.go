@@ -1,0 +1,270 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
+)
+
+// Limits of a batch, with foundations.md's defaults.
+const (
+	CommitEveryMs    = 200
+	CommitEveryBytes = 16 << 20
+	// FlushEveryBytes of log may have to be applied again after a crash.
+	FlushEveryBytes = 64 << 20
+	// VectorBudget is how many bytes of vectors a table may rewrite a second
+	// on average; a cut that rewrote more puts the next one off (S6).
+	VectorBudget = 64 << 20
+	// MaxCutDelayMs bounds that.
+	MaxCutDelayMs = 60_000
+	// cutRetryMs is how long a Cut that got no outcome is waited for.
+	cutRetryMs = 10_000
+)
+
+// Outcomes sends messages to the outcomes topic, in order. done is called on
+// the goroutine that drives the machine.
+type Outcomes interface {
+	Send(m statestore.Message, done func(error))
+}
+
+// Config of a machine.
+type Config struct {
+	Store    *statestore.Store
+	Bodies   *processors.Bodies
+	Log      processors.Appender
+	Outcomes Outcomes
+	Logger   *slog.Logger
+}
+
+// Machine drives one partition's state. One goroutine uses it.
+type Machine struct {
+	cfg       Config
+	bytes     int64 // applied since the last commit
+	unflushed int64 // committed since the last flush
+	lastMs    int64 // of the last commit
+	sent      int64 // newest outcome offset that the topic has
+	err       error
+	ready     bool // the log was applied up to where it ended at the start
+	cuts      map[int64]*clock
+	pending   []statestore.CutNotice
+}
+
+// clock is a table's cut timing.
+type clock struct {
+	lastMs  int64 // of the last Cut asked for
+	askedAt int64 // 0: none in flight
+	delayMs int64
+}
+
+// New makes a machine over an open store.
+func New(cfg Config) *Machine {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Machine{cfg: cfg, cuts: map[int64]*clock{}, sent: -1}
+}
+
+// Err is why the machine stopped, nil otherwise.
+func (m *Machine) Err() error { return m.err }
+
+// Next is the next log offset to apply.
+func (m *Machine) Next() int64 { return m.cfg.Store.Head().Offset + 1 }
+
+// CheckLast holds the log's record at the state's own offset against what the
+// state remembers of it (L5): r is nil when the log has none there.
+func (m *Machine) CheckLast(r *statestore.Record) error {
+	h := m.cfg.Store.Head()
+	if h.Offset < 0 {
+		return nil
+	}
+	if r == nil {
+		return fmt.Errorf("%w: partition %d has no record at offset %d, which the state has applied; the topic was truncated or made again: restore the topic, or remove the state folder to rebuild from it", statestore.ErrFork, h.Partition, h.Offset)
+	}
+	if r.Checksum() != h.Checksum {
+		return fmt.Errorf("%w: partition %d: the record at offset %d differs; the topic was made again or lost its tail: remove the state folder to rebuild from it", statestore.ErrFork, h.Partition, h.Offset)
+	}
+	return nil
+}
+
+// Resume sends the outcomes that the topic lacks; last is the newest offset
+// found in it, -1 when it is empty (L11).
+func (m *Machine) Resume(last int64) error {
+	m.sent = last
+	if err := m.cfg.Store.Unsent(last, func(x statestore.Message) error {
+		m.send(x)
+		return nil
+	}); err != nil {
+		return err
+	}
+	return m.cfg.Store.Tables(func(i *statestore.TableInfo) error {
+		if i.Pending != nil {
+			m.pending = append(m.pending, statestore.CutNotice{Table: i.Name, TableID: i.ID, Build: i.Pending.Build})
+		}
+		return nil
+	})
+}
+
+func (m *Machine) send(x statestore.Message) {
+	if x.Offset <= m.sent {
+		return
+	}
+	m.cfg.Outcomes.Send(x, func(err error) {
+		if err != nil {
+			m.fail(fmt.Errorf("send the outcome of log offset %d: %w", x.Offset, err))
+			return
+		}
+		m.sent = max(m.sent, x.Offset)
+	})
+}
+
+func (m *Machine) fail(err error) {
+	if m.err == nil {
+		m.err = err
+		m.cfg.Logger.Error("state machine stopped", "error", err)
+	}
+}
+
+// Ready tells that the log was applied up to the high watermark read at the
+// start: cuts and jobs go out from now on (L11).
+func (m *Machine) Ready() { m.ready = true }
+
+// OnLog applies records, which follow Next. atEnd says that the poll left
+// nothing behind. An error wrapping processors.ErrBodyMissing means that the
+// record at Next waits for its body: call again later. Any other stops the
+// partition.
+func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Record, atEnd bool) error {
+	if m.err != nil {
+		return m.err
+	}
+	for i := range recs {
+		r := &recs[i]
+		if r.Offset < m.Next() {
+			continue
+		}
+		if err := m.fetch(ctx, r); err != nil {
+			return errors.Join(err, m.commit(nowMs))
+		}
+		if _, err := m.cfg.Store.Apply(r); err != nil {
+			m.fail(err)
+			return m.err
+		}
+		m.bytes += int64(len(r.Value) + len(r.Key) + 64)
+		if m.bytes >= CommitEveryBytes {
+			if err := m.commit(nowMs); err != nil {
+				return err
+			}
+		}
+	}
+	if m.bytes > 0 && (atEnd || nowMs-m.lastMs >= CommitEveryMs) {
+		return m.commit(nowMs)
+	}
+	return nil
+}
+
+// fetch loads a body that lies in the object store before the record is
+// applied. Small values only: a record with an inline body above this size has
+// no reference.
+func (m *Machine) fetch(ctx context.Context, r *statestore.Record) error {
+	if len(r.Value) > 1024 || r.Control || r.Body != nil {
+		return nil
+	}
+	var env record.Envelope
+	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil || env.BodyRef == nil {
+		return nil // apply says what an undecodable record is
+	}
+	b, err := m.cfg.Bodies.Get(ctx, env.BodyRef)
+	if errors.Is(err, processors.ErrBodyAltered) {
+		m.fail(fmt.Errorf("log offset %d: %w", r.Offset, err))
+		return m.err
+	}
+	if err != nil {
+		return fmt.Errorf("log offset %d: %w", r.Offset, err)
+	}
+	r.Body = b
+	return nil
+}
+
+func (m *Machine) commit(nowMs int64) error {
+	out, err := m.cfg.Store.Commit()
+	if err != nil {
+		m.fail(err)
+		return m.err
+	}
+	m.unflushed += m.bytes
+	m.bytes, m.lastMs = 0, nowMs
+	for _, x := range out.Outcomes {
+		m.send(x)
+	}
+	m.pending = append(m.pending, out.Cuts...)
+	if m.sent >= 0 {
+		if err := m.cfg.Store.Sent(m.sent); err != nil {
+			m.fail(err)
+		}
+	}
+	if m.unflushed >= FlushEveryBytes {
+		m.unflushed = 0
+		if err := m.cfg.Store.Flush(); err != nil {
+			m.fail(fmt.Errorf("flush the state: %w", err))
+		}
+	}
+	return m.err
+}
+
+// Pending are the cuts that became ready to publish since the last call.
+// They are perhaps again (L11).
+func (m *Machine) Pending() []statestore.CutNotice {
+	if !m.ready {
+		return nil
+	}
+	p := m.pending
+	m.pending = nil
+	return p
+}
+
+// Published tells what a cut cost, so that the next one waits its share (S6).
+func (m *Machine) Published(tableID, vectorBytes int64) {
+	c := m.clock(tableID)
+	c.delayMs = min(vectorBytes*1000/VectorBudget, MaxCutDelayMs)
+}
+
+func (m *Machine) clock(id int64) *clock {
+	c := m.cuts[id]
+	if c == nil {
+		c = &clock{}
+		m.cuts[id] = c
+	}
+	return c
+}
+
+// Tick asks for the cuts that are due.
+func (m *Machine) Tick(ctx context.Context, nowMs int64) {
+	if m.err != nil || !m.ready {
+		return
+	}
+	for _, t := range m.cfg.Store.ToCut() {
+		c := m.clock(t.ID)
+		if c.askedAt > 0 && nowMs-c.askedAt < cutRetryMs || nowMs-c.lastMs < max(t.CommitIntervalMs, c.delayMs) {
+			continue
+		}
+		h := m.cfg.Store.Head()
+		msg, err := m.cfg.Bodies.Message(ctx, record.Envelope{
+			ApplyVersion: h.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: h.Offset, Table: t.Name, TableID: t.ID,
+		}, &record.Cut{})
+		if err != nil {
+			m.fail(err)
+			return
+		}
+		c.askedAt, c.lastMs = nowMs, nowMs
+		m.cfg.Log.Append(msg, func(_ int64, err error) {
+			if err != nil {
+				m.cfg.Logger.Warn("a cut could not be appended; it is asked for again", "table", t.Name, "error", err)
+			}
+			c.askedAt = 0
+		})
+	}
+}
