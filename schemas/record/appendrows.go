@@ -120,12 +120,7 @@ func (r *AppendRows) decode(b []byte) bool {
 	var framing int64
 	r.Shard.Topic, i = textAt(b, i, r.Shard.Topic)
 	r.Shard.Partition, i = int32At(b, i)
-	r.Epoch, i = longAt(b, i)
-	r.Counter, i = longAt(b, i)
-	r.SourceFrom, i = longAt(b, i)
-	r.SourceTo, i = longAt(b, i)
-	r.RequestFrom, i = longAt(b, i)
-	r.RequestTo, i = longAt(b, i)
+	i = longsAt(b, i, &r.Epoch, &r.Counter, &r.SourceFrom, &r.SourceTo, &r.RequestFrom, &r.RequestTo)
 	r.SchemaID, i = int32At(b, i)
 	framing, i = longAt(b, i)
 	r.Framing = uint64(framing)
@@ -154,15 +149,8 @@ func (r *AppendRows) decode(b []byte) bool {
 		return false
 	}
 	c := &r.Counts
-	c.Events, i = longAt(b, i)
-	c.Upserts, i = longAt(b, i)
-	c.Deletes, i = longAt(b, i)
-	c.LateIgnored, i = longAt(b, i)
-	c.AbsentDeletes, i = longAt(b, i)
-	c.Control, i = longAt(b, i)
-	c.DeadUpserts, i = longAt(b, i)
-	c.DeadDeletes, i = longAt(b, i)
-	c.DeadOther, i = longAt(b, i)
+	i = longsAt(b, i, &c.Events, &c.Upserts, &c.Deletes, &c.LateIgnored, &c.AbsentDeletes,
+		&c.Control, &c.DeadUpserts, &c.DeadDeletes, &c.DeadOther)
 	return i == len(b)
 }
 
@@ -176,17 +164,15 @@ func (r *AppendRows) decodeFiles(b []byte, i int) int {
 		i = next
 		r.Files = room(r.Files, n)
 		for range n {
-			var f DataFile
+			r.Files = r.Files[:len(r.Files)+1]
+			f := &r.Files[len(r.Files)-1]
 			var id int64
-			id, i = longAt(b, i)
+			i = longsAt(b, i, &id, &f.Rows, &f.Bytes)
 			f.ID = uint64(id)
-			f.Rows, i = longAt(b, i)
-			f.Bytes, i = longAt(b, i)
 			f.SpecID, i = int32At(b, i)
 			if f.Partition, i = bytesAt(b, i); i < 0 {
 				return -1
 			}
-			r.Files = append(r.Files, f)
 		}
 		if end >= 0 && end != i {
 			return -1
@@ -204,14 +190,14 @@ func (r *AppendRows) decodeDeletes(b []byte, i int) int {
 		i = next
 		r.Deletes = room(r.Deletes, n)
 		for range n {
-			var d DeleteBlock
+			r.Deletes = r.Deletes[:len(r.Deletes)+1]
+			d := &r.Deletes[len(r.Deletes)-1]
 			var id int64
 			id, i = longAt(b, i)
 			d.File = uint64(id)
 			if d.Bitmap, i = bytesAt(b, i); i < 0 {
 				return -1
 			}
-			r.Deletes = append(r.Deletes, d)
 		}
 		if end >= 0 && end != i {
 			return -1
