@@ -88,3 +88,18 @@ type Options struct {
 	// Schema is the version of the table's schema to decode into.
 	Schema *schemas.Schema
 }
+
+// New makes the decoder that o asks for. An unknown format or option is an
+// error that lists the known ones.
+func New(o Options) (Decoder, error) {
+	set, err := parseSettings(o.Format, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	switch o.Format {
+	case DebeziumJSON:
+		return newDebezium(o, set)
+	default:
+		return newRowsJSON(o, set)
+	}
+}

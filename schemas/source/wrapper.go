@@ -1,0 +1,124 @@
+package source
+
+// planCache remembers the plans of the schemas met. Records of one topic
+// mostly repeat one schema letter by letter, in front of their payload: such
+// a record is recognised by comparing bytes, and its schema is not read.
+type planCache struct {
+	prefix []byte // the last record up to its payload
+	plan   *plan  // the plan of prefix's schema
+	known  map[string]*plan
+}
+
+// maxPlans bounds the schemas remembered.
+const maxPlans = 16
+
+// wrapped is where a record's value proper lies, and its plan.
+type wrapped struct {
+	at   int
+	plan *plan
+	tail tail
+}
+
+// tail says what may follow the value.
+type tail uint8
+
+const (
+	tailSpace   tail = iota // white space: there is no wrapper
+	tailBrace               // the wrapper's brace
+	tailChecked             // the whole wrapper was read before
+)
+
+// isWrapped says whether the object at b[i] looks like {schema, payload}: the
+// first member has one of those names.
+func (r *reader) isWrapped(b []byte, i int) bool {
+	j := skipSpace(b, i+1)
+	if j+1 >= len(b) || b[j+1] != 's' && b[j+1] != 'p' {
+		return false
+	}
+	name, v := member(b, j, &r.name)
+	return v >= 0 && (string(name) == "schema" || string(name) == "payload")
+}
+
+// unwrap finds the payload of the object at b[i]. make gives the plan for a
+// schema's bytes; bare is the plan when there is none.
+func (c *planCache) unwrap(r *reader, b []byte, i int, bare *plan, make func(schema []byte) (*plan, *Reject)) (w wrapped, j *Reject) {
+	if n := len(c.prefix); n > 0 && len(b) > n && string(b[:n]) == string(c.prefix) {
+		return wrapped{at: n, plan: c.plan, tail: tailBrace}, nil
+	}
+	broken := malformed.reject(KindUnknown, "", false)
+	var schema, payload span
+	start := i
+	i = skipSpace(b, i+1)
+	for more := true; more; {
+		name, v := member(b, i, &r.name)
+		if v < 0 {
+			return w, broken
+		}
+		end := skipValue(b, v)
+		if end < 0 {
+			return w, broken
+		}
+		switch string(name) {
+		case "schema":
+			if schema.end != 0 {
+				return w, twice.reject(KindUnknown, "schema", false)
+			}
+			schema = span{v, end}
+		case "payload":
+			if payload.end != 0 {
+				return w, twice.reject(KindUnknown, "payload", false)
+			}
+			payload = span{v, end}
+		}
+		at, again := next(b, end)
+		if at < 0 {
+			return w, broken
+		}
+		i, more = at, again
+	}
+	if skipSpace(b, i) != len(b) {
+		return w, broken
+	}
+	if payload.end == 0 {
+		return w, Rejectf(KindUnknown, "malformed", "the record has a schema but no payload")
+	}
+	w = wrapped{at: payload.at, plan: bare, tail: tailChecked}
+	if schema.end == 0 {
+		return w, nil
+	}
+	text := b[schema.at:schema.end]
+	p, ok := c.known[string(text)]
+	if !ok {
+		if p, j = make(text); j != nil {
+			return w, j
+		}
+		if p == nil {
+			p = bare
+		}
+		if c.known == nil || len(c.known) >= maxPlans {
+			c.known = map[string]*plan{}
+		}
+		c.known[string(text)] = p
+	}
+	w.plan = p
+	if schema.at < payload.at && start == skipSpace(b, 0) {
+		c.prefix = append(c.prefix[:0], b[:payload.at]...)
+		c.plan = p
+	}
+	return w, nil
+}
+
+// closes says whether the record ends as it must after the value that ended before i.
+func (w *wrapped) closes(b []byte, i int) bool {
+	if w.tail == tailChecked {
+		return true
+	}
+	i = skipSpace(b, i)
+	if w.tail == tailBrace {
+		if i >= len(b) || b[i] != '}' {
+			return false
+		}
+		i = skipSpace(b, i+1)
+	}
+	return i == len(b)
+}
