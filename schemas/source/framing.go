@@ -1,7 +1,5 @@
 package source
 
-import "encoding/binary"
-
 // stripFraming takes a schema registry's header off JSON text: 00 and a
 // schema id of 4 bytes, or 01 and a GUID of 16.
 func stripFraming(b []byte) []byte {
@@ -84,13 +82,4 @@ func hashObject(b []byte, i int, h uint64, deeper int) (uint64, int) {
 		}
 		i = at
 	}
-}
-
-// schemaID is the registry id of a framed value, for formats whose bodies are
-// not JSON.
-func schemaID(b []byte) (uint32, bool) {
-	if len(b) < 5 || b[0] != 0 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint32(b[1:]), true
 }
