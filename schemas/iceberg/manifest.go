@@ -1,6 +1,7 @@
 package iceberg
 
 import (
+	"bytes"
 	"fmt"
 	"sort"
 	"strconv"
@@ -385,4 +386,23 @@ func appendInts(dst []byte, v []int32) []byte {
 		}
 	}
 	return append(dst, 0)
+}
+
+// CheckVector says whether readers will apply a vector to its data file: it
+// names the file's path letter by letter, stands under its spec and partition
+// (V4, V6), covers no more rows than it has, and its sequence number is not
+// below the file's (V5: otherwise rows return, or readers fail). The
+// publisher asks before it writes.
+func CheckVector(vector *DataFile, vectorSequence int64, file *DataFile, fileSequence int64) error {
+	switch {
+	case vector.ReferencedDataFile == nil || *vector.ReferencedDataFile != file.Path:
+		return fmt.Errorf("the vector in %s does not name data file %s (V6)", vector.Path, file.Path)
+	case vector.SpecID != file.SpecID || !bytes.Equal(vector.Partition, file.Partition):
+		return fmt.Errorf("the vector of %s stands under another partition than its file (V4)", file.Path)
+	case vectorSequence < fileSequence:
+		return fmt.Errorf("the vector of %s has sequence number %d, below its file's %d (V5)", file.Path, vectorSequence, fileSequence)
+	case vector.Records > file.Records:
+		return fmt.Errorf("the vector of %s covers %d of %d rows", file.Path, vector.Records, file.Records)
+	}
+	return nil
 }
