@@ -136,7 +136,7 @@ func WriteManifest(o ManifestOptions, entries []Entry) ([]byte, ManifestStats, e
 		if err := checkEntry(&o, e); err != nil {
 			return nil, ManifestStats{}, fmt.Errorf("manifest entry %d, file %s: %w", i, e.File.Path, err)
 		}
-		values, err := splitTuple(e.File.Partition, len(o.Spec.Fields))
+		values, err := schemas.DecodeTuple(e.File.Partition, len(o.Spec.Fields))
 		if err != nil {
 			return nil, ManifestStats{}, fmt.Errorf("manifest entry %d, file %s: %w", i, e.File.Path, err)
 		}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"sort"
 	"strconv"
+
+	"github.com/varve-io/varve/schemas"
 )
 
 // Manifest is a manifest as read. Entries have null where the writer left the
@@ -263,7 +265,7 @@ func readPartition(r *avroReader, t *avroType, order []int32) ([]byte, error) {
 		return nil, err
 	}
 	if t.kind == avroNullKind {
-		return appendTuple(nil, make([][]byte, len(order))...), nil
+		return schemas.EncodeTuple(make([][]byte, len(order))), nil
 	}
 	if t.kind != avroRecord {
 		return nil, corrupt("partition is a %s", t.kind)
@@ -280,7 +282,7 @@ func readPartition(r *avroReader, t *avroType, order []int32) ([]byte, error) {
 			}
 		}
 	}
-	return appendTuple(nil, values...), nil
+	return schemas.EncodeTuple(values), nil
 }
 
 // entries reads Iceberg's map with whole-number keys: an array of records of

@@ -46,6 +46,8 @@ func everySpec() (*schemas.Spec, []schemas.Type, [][]byte) {
 	return spec, types, values
 }
 
+func tupleOf(values ...[]byte) []byte { return schemas.EncodeTuple(values) }
+
 func le4(v int32) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(v)) }
 func le8(v int64) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(v)) }
 
@@ -97,8 +99,8 @@ func TestManifestRoundTrip(t *testing.T) {
 		tuple []byte
 	}{
 		{"unpartitioned", unpartitioned, nil, nil},
-		{"every type", spec, types, appendTuple(nil, values...)},
-		{"all null", spec, types, appendTuple(nil, make([][]byte, len(types))...)},
+		{"every type", spec, types, schemas.EncodeTuple(values)},
+		{"all null", spec, types, schemas.EncodeTuple(make([][]byte, len(types)))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			entries := dataEntries(c.spec, c.tuple)
@@ -185,7 +187,7 @@ func TestDeleteManifestRoundTrip(t *testing.T) {
 // the same builder. Whoever means to change them says so here.
 func TestManifestBytesArePinned(t *testing.T) {
 	spec, types, values := everySpec()
-	b, _, err := WriteManifest(manifestOptions(spec, types, Data), dataEntries(spec, appendTuple(nil, values...)))
+	b, _, err := WriteManifest(manifestOptions(spec, types, Data), dataEntries(spec, schemas.EncodeTuple(values)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +318,7 @@ func TestPromotedPartitionValues(t *testing.T) {
 		{SourceID: 3, FieldID: 1002, Name: "p", Transform: schemas.Identity},
 	}}
 	types := []schemas.Type{schemas.Of(schemas.Long), schemas.Of(schemas.Double), schemas.DecimalOf(20, 2)}
-	tuple := appendTuple(nil, le4(-7), le4(int32(math.Float32bits(0.5))), []byte{0xff})
+	tuple := tupleOf(le4(-7), le4(int32(math.Float32bits(0.5))), []byte{0xff})
 	b, stats, err := WriteManifest(manifestOptions(spec, types, Data), []Entry{
 		{Status: Added, SnapshotID: ptr(int64(900)), File: dataFile("d", spec, tuple)}})
 	if err != nil {
@@ -326,7 +328,7 @@ func TestPromotedPartitionValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := appendTuple(nil, le8(-7), le8(int64(math.Float64bits(0.5))), []byte{0xff})
+	want := tupleOf(le8(-7), le8(int64(math.Float64bits(0.5))), []byte{0xff})
 	if !bytes.Equal(m.Entries[0].File.Partition, want) {
 		t.Errorf("tuple %x, want %x", m.Entries[0].File.Partition, want)
 	}
@@ -452,7 +454,7 @@ func TestForeignManifest(t *testing.T) {
 			}
 			want := Entry{Status: Added, File: DataFile{
 				Path: "s3://b/d.parquet", Format: "parquet", SpecID: 4, Records: 6, Bytes: 55,
-				Partition: appendTuple(nil, le4(-2), nil, nil), Lower: []IDBytes{{3, []byte("a")}, {8, []byte("z")}},
+				Partition: tupleOf(le4(-2), nil, nil), Lower: []IDBytes{{3, []byte("a")}, {8, []byte("z")}},
 			}}
 			if m.FormatVersion != 2 || !reflect.DeepEqual(m.Entries, []Entry{want, want}) {
 				t.Errorf("version %d\n got %+v\nwant %+v twice", m.FormatVersion, m.Entries, want)
@@ -465,7 +467,7 @@ func TestForeignManifest(t *testing.T) {
 // the original beside them.
 func TestManifestHeader(t *testing.T) {
 	spec, types, values := everySpec()
-	b, _, err := WriteManifest(manifestOptions(spec, types, Data), dataEntries(spec, appendTuple(nil, values...)))
+	b, _, err := WriteManifest(manifestOptions(spec, types, Data), dataEntries(spec, schemas.EncodeTuple(values)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,64 +12,6 @@ import (
 	"github.com/varve-io/varve/schemas"
 )
 
-// A partition tuple is held in one canonical form, so that equal tuples have
-// equal bytes: for each spec field in order a presence byte (1: a value, 0:
-// null), and for a value its length (u32 LE) and Iceberg's single-value bytes.
-
-// appendTuple appends the canonical form of values; a nil one is null.
-func appendTuple(dst []byte, values ...[]byte) []byte {
-	for _, v := range values {
-		if v == nil {
-			dst = append(dst, 0)
-			continue
-		}
-		dst = append(dst, 1)
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(v)))
-		dst = append(dst, v...)
-	}
-	return dst
-}
-
-// splitTuple is a canonical tuple's values; a null one is nil. They alias the
-// tuple.
-func splitTuple(tuple []byte, fields int) ([][]byte, error) {
-	out := make([][]byte, 0, min(fields, len(tuple)))
-	rest := tuple
-	for i := 0; i < fields; i++ {
-		if len(rest) == 0 || rest[0] > 1 {
-			return nil, corrupt("partition tuple of %d bytes: field %d of %d is missing or ill-formed", len(tuple), i+1, fields)
-		}
-		present := rest[0] == 1
-		rest = rest[1:]
-		if !present {
-			out = append(out, nil)
-			continue
-		}
-		if len(rest) < 4 || int64(binary.LittleEndian.Uint32(rest)) > int64(len(rest)-4) {
-			return nil, corrupt("partition tuple of %d bytes: field %d of %d is cut", len(tuple), i+1, fields)
-		}
-		n := int(binary.LittleEndian.Uint32(rest))
-		out = append(out, rest[4:4+n:4+n])
-		rest = rest[4+n:]
-	}
-	if len(rest) != 0 {
-		return nil, corrupt("partition tuple of %d bytes holds more than its %d fields", len(tuple), fields)
-	}
-	return out, nil
-}
-
-// ResultType is the type of a transform's results for a source column (T4: a
-// day is a date, an hour an int).
-func ResultType(f *schemas.PartitionField, source schemas.Type) schemas.Type {
-	switch f.Transform {
-	case schemas.Bucket, schemas.Year, schemas.Month, schemas.Hour:
-		return schemas.Of(schemas.Int)
-	case schemas.Day:
-		return schemas.Of(schemas.Date)
-	}
-	return source
-}
-
 // PartitionTypes is the type of every field of a spec's tuples. A source
 // column is looked for in the schemas in order, so a dropped column may come
 // from an older one.
@@ -79,10 +21,20 @@ next:
 	for i := range spec.Fields {
 		f := &spec.Fields[i]
 		for _, s := range from {
-			if j := s.ByID(f.SourceID); j >= 0 {
-				out[i] = ResultType(f, s.Fields[j].Type)
-				continue next
+			j := s.ByID(f.SourceID)
+			if j < 0 {
+				continue
 			}
+			t, err := schemas.TransformResult(f.Transform, f.N, s.Fields[j].Type)
+			if err != nil {
+				return nil, fmt.Errorf("partition spec %d, field %q: %w", spec.ID, f.Name, err)
+			}
+			out[i] = t
+			continue next
+		}
+		if f.Transform == schemas.Void { // always null, so any type will do
+			out[i] = schemas.Of(schemas.Int)
+			continue
 		}
 		return nil, fmt.Errorf("partition spec %d: field %q has source column id %d, which is in no schema given", spec.ID, f.Name, f.SourceID)
 	}
@@ -193,16 +145,10 @@ func appendAvroPrimitive(dst []byte, t schemas.Type, fieldID int32, fixed map[st
 	case schemas.Fixed:
 		return named(fmt.Sprintf("fixed_%d", t.Length), int(t.Length), "")
 	case schemas.Decimal:
-		return named(fmt.Sprintf("decimal_%d_%d", t.Precision, t.Scale), decimalBytes(t.Precision),
+		return named(fmt.Sprintf("decimal_%d_%d", t.Precision, t.Scale), schemas.DecimalBytes(t.Precision),
 			fmt.Sprintf(`,"logicalType":"decimal","precision":%d,"scale":%d`, t.Precision, t.Scale))
 	}
 	panic(fmt.Sprintf("partition type %s", t)) // checkPartitionTypes has refused it
-}
-
-// decimalBytes is the least number of bytes that holds every unscaled value of
-// a precision.
-func decimalBytes(precision uint8) int {
-	return int(math.Ceil((float64(precision)*math.Log2(10) + 1) / 8))
 }
 
 func checkPartitionTypes(spec *schemas.Spec, types []schemas.Type) error {
@@ -282,7 +228,7 @@ func appendAvroSingle(dst, v []byte, t schemas.Type) ([]byte, error) {
 		}
 		return append(dst, v...), nil
 	case schemas.Decimal:
-		n := decimalBytes(t.Precision)
+		n := schemas.DecimalBytes(t.Precision)
 		if len(v) == 0 || len(v) > n {
 			return nil, bad
 		}
@@ -333,19 +279,11 @@ func (r *avroReader) single(t *avroType) ([]byte, error) {
 	case avroBytes, avroString, avroFixed:
 		v, err := r.binary(t)
 		if err == nil && t.logical == "decimal" {
-			v = minimalDecimal(v)
+			v = schemas.MinimalDecimal(v)
 		}
 		return v, err
 	}
 	return nil, corrupt("a partition value of Avro type %s", t.kind)
-}
-
-// minimalDecimal drops the leading bytes that only repeat the sign.
-func minimalDecimal(v []byte) []byte {
-	for len(v) > 1 && (v[0] == 0 && v[1]&0x80 == 0 || v[0] == 0xff && v[1]&0x80 != 0) {
-		v = v[1:]
-	}
-	return v
 }
 
 // compareSingle orders two single values of a type.
@@ -400,7 +338,7 @@ func compareDecimal(a, b []byte) int {
 		}
 		return 1
 	}
-	a, b = minimalDecimal(a), minimalDecimal(b)
+	a, b = schemas.MinimalDecimal(a), schemas.MinimalDecimal(b)
 	if len(a) != len(b) {
 		if (len(a) < len(b)) != na {
 			return -1

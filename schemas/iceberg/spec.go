@@ -4,47 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/varve-io/varve/schemas"
 )
-
-var transformNames = map[schemas.TransformKind]string{
-	schemas.Identity: "identity", schemas.Bucket: "bucket", schemas.Truncate: "truncate", schemas.Year: "year",
-	schemas.Month: "month", schemas.Day: "day", schemas.Hour: "hour", schemas.Void: "void",
-}
-
-// TransformName is a field's transform as Iceberg's JSON writes it.
-func TransformName(f *schemas.PartitionField) string {
-	name := transformNames[f.Transform]
-	if f.Transform == schemas.Bucket || f.Transform == schemas.Truncate {
-		name += "[" + strconv.Itoa(int(f.N)) + "]"
-	}
-	return name
-}
-
-// ParseTransform reads a transform's name.
-func ParseTransform(name string) (schemas.TransformKind, int32, error) {
-	head, rest, sized := strings.Cut(name, "[")
-	for _, k := range [...]schemas.TransformKind{schemas.Identity, schemas.Bucket, schemas.Truncate, schemas.Year,
-		schemas.Month, schemas.Day, schemas.Hour, schemas.Void} {
-		if transformNames[k] != head {
-			continue
-		}
-		if sized != (k == schemas.Bucket || k == schemas.Truncate) {
-			break
-		}
-		if !sized {
-			return k, 0, nil
-		}
-		n, err := strconv.ParseInt(strings.TrimSuffix(rest, "]"), 10, 32)
-		if err != nil || n < 1 || !strings.HasSuffix(rest, "]") {
-			break
-		}
-		return k, int32(n), nil
-	}
-	return 0, 0, fmt.Errorf("transform %q is not one that varve knows", name)
-}
 
 // appendSpecFields appends the array of a spec's fields.
 func appendSpecFields(dst []byte, s *schemas.Spec) []byte {
@@ -57,7 +19,7 @@ func appendSpecFields(dst []byte, s *schemas.Spec) []byte {
 		dst = append(dst, `{"name":`...)
 		dst = schemas.AppendJSONString(dst, f.Name)
 		dst = append(dst, `,"transform":"`...)
-		dst = append(dst, TransformName(f)...)
+		dst = append(dst, schemas.TransformName(f.Transform, f.N)...)
 		dst = append(dst, `","source-id":`...)
 		dst = strconv.AppendInt(dst, int64(f.SourceID), 10)
 		dst = append(dst, `,"field-id":`...)
@@ -93,7 +55,7 @@ func ParseSpec(b []byte) (schemas.Spec, error) {
 	}
 	s := schemas.Spec{ID: j.ID}
 	for i, f := range j.Fields {
-		k, n, err := ParseTransform(f.Transform)
+		k, n, err := schemas.ParseTransformName(f.Transform)
 		if err != nil {
 			return schemas.Spec{}, fmt.Errorf("partition spec %d, field %q: %w", j.ID, f.Name, err)
 		}

@@ -42,10 +42,10 @@ type Options struct {
 	Properties map[string]string
 }
 
-// Table is what an engine read. Null is nil; every other value is text in
-// Iceberg's JSON form of a single value: 2024-02-29T13:05:00.000001+00:00,
-// hexadecimal bytes, decimals with their scale, floats in shortest form.
-// Row order is the engine's.
+// Table is what an engine read. Null is nil; every other value is the text of
+// schemas.AppendText: 2024-02-29T13:05:00.000001+00:00, hexadecimal bytes,
+// decimals with their scale, floats in shortest form. Row order is the
+// engine's.
 type Table struct {
 	Columns []string
 	Rows    [][]*string

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/varve-io/varve/schemas"
 )
 
 // jsonText is a value of reader.py as text; null is nil.
@@ -59,30 +60,21 @@ func uuidText(s string) string {
 	return strings.Join([]string{s[:8], s[8:12], s[12:16], s[16:20], s[20:]}, "-")
 }
 
-// temporalText is a day, a time of day or a timestamp in Iceberg's JSON form,
-// from its number.
+var temporalTypes = map[string]schemas.Kind{
+	"date": schemas.Date, "time_us": schemas.Time, "timestamp_us": schemas.Timestamp, "timestamp_us_tz": schemas.TimestampTz,
+	"timestamp_ns": schemas.TimestampNs, "timestamp_ns_tz": schemas.TimestampTzNs,
+}
+
+// temporalText is a day, a time of day or a timestamp as text, from its number.
 func temporalText(kind string, v int64) (string, error) {
-	kind, tz := strings.CutSuffix(kind, "_tz")
-	layout := "2006-01-02T15:04:05.000000"
-	var at time.Time
-	switch kind {
-	case "date":
-		return time.Unix(v*86400, 0).UTC().Format("2006-01-02"), nil
-	case "time_us":
-		return time.UnixMicro(v).UTC().Format("15:04:05.000000"), nil
-	case "timestamp_us":
-		at = time.UnixMicro(v)
-	case "timestamp_ms":
-		at = time.UnixMilli(v)
-	case "timestamp_s":
-		at = time.Unix(v, 0)
-	case "timestamp_ns":
-		layout, at = "2006-01-02T15:04:05.000000000", time.Unix(0, v)
-	default:
+	k, ok := temporalTypes[kind]
+	if !ok {
 		return "", fmt.Errorf("no text form for kind %s", kind)
 	}
-	if tz {
-		layout += "+00:00"
+	single, err := schemas.AppendIntValue(nil, schemas.Of(k), v)
+	if err != nil {
+		return "", err
 	}
-	return at.UTC().Format(layout), nil
+	b, err := schemas.AppendText(nil, schemas.Of(k), single)
+	return string(b), err
 }
