@@ -64,8 +64,8 @@ func (l *local) walk(ctx context.Context, dir, prefix string, fn func(Info) erro
 			}
 			continue
 		}
-		if !c.entry.Type().IsRegular() {
-			continue
+		if !c.entry.Type().IsRegular() || CheckReadKey(c.key) != nil {
+			continue // Nothing that a call here could name.
 		}
 		info, err := c.entry.Info()
 		if errors.Is(err, fs.ErrNotExist) {

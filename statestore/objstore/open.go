@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -74,8 +75,16 @@ func Open(ctx context.Context, storeURL string, opts ...Option) (Store, error) {
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
-	if path, ok := localPath(storeURL); ok {
+	if rest, ok := strings.CutPrefix(storeURL, "file:"); ok {
+		// Taken as it is written, without unescaping: so are locations.
+		path := strings.TrimPrefix(rest, "//")
+		if !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("objstore: %s has no absolute path; write file:///folder, or the path alone", storeURL)
+		}
 		return openLocal(ctx, path, o)
+	}
+	if !strings.Contains(storeURL, "://") {
+		return openLocal(ctx, storeURL, o)
 	}
 	u, err := url.Parse(storeURL)
 	if err != nil {
@@ -94,19 +103,4 @@ func Open(ctx context.Context, storeURL string, opts ...Option) (Store, error) {
 		return nil, fmt.Errorf("objstore: this program has no store for scheme %q; it has %s", u.Scheme, strings.Join(schemes, ", "))
 	}
 	return open(ctx, u, o.location)
-}
-
-// localPath recognizes paths and file: URLs. They are taken as they are
-// written, without unescaping.
-func localPath(storeURL string) (string, bool) {
-	if rest, ok := strings.CutPrefix(storeURL, "file:"); ok {
-		if path, ok := strings.CutPrefix(rest, "//"); ok {
-			rest = path
-		}
-		return rest, true
-	}
-	if strings.Contains(storeURL, "://") {
-		return "", false
-	}
-	return storeURL, true
 }
