@@ -568,6 +568,9 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		t.snapshots = append(t.snapshots, SnapshotRef{c.SnapshotID, c.Sequence, c.TimestampMs, c.Build})
 	}
 	h.TimestampMs, h.MetadataVersion, h.MetadataPath, h.MetadataHash = c.TimestampMs, c.MetadataVersion, c.MetadataPath, c.MetadataHash
+	if h.Through = c.Build; h.Build < 0 {
+		h.Through = t.id
+	}
 	h.Build = c.Build
 	prefix := key8(keyFrozen, uint64(t.id))
 	if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {

@@ -119,7 +119,7 @@ func (s *Store) createTable(r *Record, _ int64, env *record.Envelope, c *record.
 		lastChange: r.Offset, shards: map[shardID]*shard{}, tuples: map[string]uint32{}, tupleList: map[uint32]tuple{},
 		dirty: true, defDirty: true,
 	}
-	t.head.Build = -1
+	t.head.Build, t.head.Through = -1, -1
 	s.tables[t.id] = t
 	s.names[d.Name] = t.id
 	var e enc

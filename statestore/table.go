@@ -23,6 +23,7 @@ type CatalogHead struct {
 	MetadataPath    string
 	MetadataHash    record.Hash
 	Build           int64 // build offset of the last commit, -1 none
+	Through         int64 // every change up to here is in it; the first commit is the empty table
 }
 
 // PendingCut is a cut that waits for its publisher (C1).
@@ -193,6 +194,7 @@ func encHead(e *enc, h *CatalogHead) {
 	e.str(h.MetadataPath)
 	e.raw(h.MetadataHash[:])
 	e.i(h.Build)
+	e.i(h.Through)
 }
 
 func decHead(d *dec) (h CatalogHead) {
@@ -204,6 +206,7 @@ func decHead(d *dec) (h CatalogHead) {
 	h.MetadataPath = d.str()
 	copy(h.MetadataHash[:], d.raw(32))
 	h.Build = d.i()
+	h.Through = d.i()
 	return h
 }
 

@@ -1,0 +1,447 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/keyindex"
+)
+
+// verdict is what a flush decides about one key.
+type verdict struct {
+	item   int  // first item of the key
+	row    int  // buffer row that lives at the end, -1: none
+	touch  bool // some event or answer applied
+	listed bool // the key ended deleted by an event (K3)
+	hasOrd bool
+	order  int64
+	rowID  int64 // row id that the row carries over, -1: a new one (C6)
+}
+
+// flushPlan is a flush before anything is written.
+type flushPlan struct {
+	verdicts []verdict
+	kills    []killed // older versions that die
+	counts   record.Counts
+}
+
+type killed struct {
+	file uint64
+	pos  uint32
+}
+
+// judge replays every key's events in order against what the index knows (K2),
+// then the answers of the request range (A5).
+func (s *Shard) judge(answers []answer) (*flushPlan, error) {
+	b := &s.buf
+	if err := b.sortKeys(s.keys, s.cfg.Deployment, answers); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.found, err = s.index.Lookup(b.uniq, b.found[:0]); err != nil {
+		return nil, err
+	}
+	p := &flushPlan{counts: b.counts, verdicts: make([]verdict, 0, len(b.uniq))}
+	n := uint32(b.batch.Len())
+	ordered := s.def.Order.Kind != schemas.OrderNone
+	i := 0
+	for k := range b.uniq {
+		f := &b.found[k]
+		v := verdict{item: i, row: -1, rowID: -1}
+		live := f.Present && f.File != 0
+		indexLive := live // the index's version is still the live one
+		v.hasOrd, v.order = f.Present && f.HasOrder, f.Order
+		if live {
+			v.rowID = s.publishedRow(&f.Entry)
+		}
+		for ; i < len(b.items) && b.items[i].key == b.uniq[k]; i++ {
+			at := b.items[i].at
+			if at >= n {
+				a := &answers[at-n]
+				if a.req.HasOrder {
+					if v.hasOrd && a.req.Order < v.order {
+						p.counts.LateIgnored++
+						continue
+					}
+					v.hasOrd, v.order = true, a.req.Order
+				} else if v.row >= 0 || indexLive && (f.Pending || s.side.Files[f.File].Record >= a.req.Offset) {
+					continue // accepted above the request: it stays
+				}
+				if live {
+					p.counts.Deletes++
+				} else {
+					p.counts.AbsentDeletes++
+				}
+				live, indexLive, v.row, v.rowID = false, false, -1, -1
+				v.touch = true
+				continue
+			}
+			if ordered && b.batch.HasOrder[at] != 0 {
+				if o := b.batch.Order[at]; v.hasOrd && o < v.order {
+					p.counts.LateIgnored++
+					continue
+				}
+				v.hasOrd, v.order = true, b.batch.Order[at]
+			}
+			v.touch = true
+			if b.batch.Ops[at] == rows.Delete {
+				if live {
+					p.counts.Deletes++
+				} else {
+					p.counts.AbsentDeletes++
+				}
+				live, indexLive, v.row, v.rowID, v.listed = false, false, -1, -1, true
+				continue
+			}
+			live, indexLive, v.row, v.listed = true, false, int(at), false
+		}
+		if !v.touch {
+			continue
+		}
+		if f.Present && f.File != 0 && !indexLive {
+			p.kills = append(p.kills, killed{f.File, f.Pos})
+		}
+		if v.row >= 0 {
+			p.counts.Upserts++
+		}
+		p.verdicts = append(p.verdicts, v)
+	}
+	return p, nil
+}
+
+// publishedRow is the row id that an upsert of this version keeps: its own
+// explicit one, or its file's once that is published; -1 when it has none yet.
+func (s *Shard) publishedRow(e *keyindex.Entry) int64 {
+	if e.RowID != keyindex.NoRowID {
+		return e.RowID
+	}
+	if f, ok := s.side.Files[e.File]; ok && f.FirstRow >= 0 {
+		return f.FirstRow + int64(e.Pos)
+	}
+	return -1
+}
+
+// flush writes what the buffer holds and appends one AppendRows for it and for
+// the source and request ranges up to now.
+func (s *Shard) flush(ctx context.Context) error {
+	requestTo := max(s.requestEnd, s.decided+1)
+	a := record.AppendRows{
+		Shard: s.cfg.Shard, Epoch: s.epoch, Counter: s.counter + 1, SourceFrom: s.sourceEnd, SourceTo: s.position,
+		RequestFrom: s.requestEnd, RequestTo: requestTo, SchemaID: s.def.CurrentSchema,
+	}
+	if s.cfg.Partitions > 1 {
+		a.Framing = s.framing
+	}
+	var body record.RowsBody
+	var entries []keyindex.Entry
+	var err error
+	if s.keys == nil {
+		a.Counts = s.buf.counts
+		sel := make([]uint32, s.buf.len())
+		for i := range sel {
+			sel[i] = uint32(i)
+		}
+		a.Counts.Upserts = int64(len(sel))
+		_, err = s.writeFiles(ctx, &a, &body, sel, nil)
+	} else {
+		entries, err = s.flushKeyed(ctx, &a, &body)
+	}
+	if err != nil {
+		return err
+	}
+	if len(a.Files) > 0 || len(body.Changes) > 0 {
+		enc, err := record.EncodeRowsBody(nil, &body)
+		if err != nil {
+			return fmt.Errorf("encode a rows body: %w", err)
+		}
+		ref, err := s.cfg.Bodies.Put(ctx, enc)
+		if err != nil {
+			return err
+		}
+		a.Changes = &ref
+	}
+	env := s.envelope()
+	env.Request = record.RequestID{} // epoch and counter decide (L9)
+	m, err := s.cfg.Bodies.Message(ctx, env, &a)
+	if err != nil {
+		return err
+	}
+	if s.index != nil {
+		if err := s.index.Push(uint64(a.Counter), entries); err != nil {
+			return err
+		}
+	}
+	s.counter, s.sourceEnd, s.requestEnd = a.Counter, a.SourceTo, requestTo
+	s.flight = append(s.flight, flight{counter: a.Counter, offset: -1, files: a.Files, events: a.Counts.Events, sourceTo: a.SourceTo})
+	s.buf.reset(s.def.Schema())
+	s.flushNow, s.openedMs = false, 0
+	epoch := s.epoch
+	s.cfg.Log.Append(m, func(offset int64, err error) {
+		if epoch != s.epoch || s.stage != Running {
+			return
+		}
+		if err != nil {
+			s.fail(fmt.Errorf("append rows of source offsets [%d,%d): %w", a.SourceFrom, a.SourceTo, err))
+			return
+		}
+		for i := range s.flight {
+			if s.flight[i].counter == a.Counter {
+				s.flight[i].offset = offset
+			}
+		}
+	})
+	return nil
+}
+
+func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *record.RowsBody) ([]keyindex.Entry, error) {
+	answers, err := s.answers(ctx, a.RequestFrom, a.RequestTo)
+	if err != nil {
+		return nil, err
+	}
+	if s.buf.len() == 0 && len(answers) == 0 {
+		a.Counts = s.buf.counts
+		return nil, nil
+	}
+	p, err := s.judge(answers)
+	if err != nil {
+		return nil, err
+	}
+	a.Counts = p.counts
+	b := &s.buf
+	n := b.batch.Len()
+	b.rowID = resize(b.rowID, n)
+	b.order, b.hasOrd = resize(b.order, n), resize(b.hasOrd, n)
+	sel := make([]uint32, 0, len(p.verdicts))
+	rowVerdict := make([]int32, n)
+	for i := range p.verdicts {
+		v := &p.verdicts[i]
+		if v.row < 0 {
+			continue
+		}
+		sel = append(sel, uint32(v.row))
+		rowVerdict[v.row] = int32(i)
+		b.rowID[v.row] = v.rowID
+		b.order[v.row], b.hasOrd[v.row] = v.order, 0
+		if v.hasOrd && s.needsOrder(v) {
+			b.hasOrd[v.row] = 1
+		}
+	}
+	if !s.narrow {
+		slices.SortFunc(sel, func(x, y uint32) int {
+			return bytes.Compare(b.keyBytes(s.keys, x, answers), b.keyBytes(s.keys, y, answers))
+		})
+	}
+	places, err := s.writeFiles(ctx, a, body, sel, &rows.Extra{RowID: b.rowID, Order: b.order, HasOrder: b.hasOrd})
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]keyindex.Entry, 0, len(p.verdicts))
+	for i := range p.verdicts {
+		v := &p.verdicts[i]
+		e := keyindex.Entry{Key: b.items[v.item].key, RowID: keyindex.NoRowID, HasOrder: v.hasOrd}
+		if v.hasOrd {
+			e.Order = v.order
+		}
+		if v.row >= 0 {
+			pl := places[v.row]
+			e.File, e.Pos, e.RowID = pl.file, pl.pos, v.rowID
+		} else {
+			e.Time = keyindex.PendingTime
+			if v.listed {
+				c := record.KeyChange{HasOrder: v.hasOrd, Order: e.Order}
+				if s.narrow {
+					c.Key = binary.BigEndian.AppendUint64(nil, e.Key.Hi)
+				} else {
+					c.Key = slices.Clone(b.keyBytes(s.keys, b.items[v.item].at, answers))
+				}
+				body.Changes = append(body.Changes, c)
+			}
+		}
+		entries = append(entries, e)
+	}
+	if !s.narrow {
+		slices.SortFunc(body.Changes, func(x, y record.KeyChange) int { return bytes.Compare(x.Key, y.Key) })
+	}
+	a.Deletes, err = blocks(p.kills)
+	return entries, err
+}
+
+// needsOrder says whether the row must carry its remembered value in
+// _varve_order: always for a path, for an ordering column when it does not
+// hold it (K3).
+func (s *Shard) needsOrder(v *verdict) bool {
+	if s.def.Order.Kind == schemas.OrderByPath {
+		return true
+	}
+	i := s.def.Schema().ByID(s.def.Order.Column)
+	c := &s.buf.batch.Cols[i]
+	return c.IsNull(v.row) || c.Ints[v.row] != v.order
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// blocks groups dead versions by file.
+func blocks(kills []killed) ([]record.DeleteBlock, error) {
+	slices.SortFunc(kills, func(x, y killed) int {
+		switch {
+		case x.file != y.file:
+			if x.file < y.file {
+				return -1
+			}
+			return 1
+		}
+		return int(int64(x.pos) - int64(y.pos))
+	})
+	var out []record.DeleteBlock
+	var pos []uint32
+	for i := 0; i < len(kills); {
+		f := kills[i].file
+		pos = pos[:0]
+		for ; i < len(kills) && kills[i].file == f; i++ {
+			pos = append(pos, kills[i].pos)
+		}
+		set := roaring.New()
+		set.AddMany(pos)
+		enc, err := dv.AppendBitmap(nil, set)
+		if err != nil {
+			return nil, fmt.Errorf("encode dead positions: %w", err)
+		}
+		out = append(out, record.DeleteBlock{File: f, Bitmap: enc})
+	}
+	return out, nil
+}
+
+// place is where a buffer row went.
+type place struct {
+	file uint64
+	pos  uint32
+}
+
+// writeFiles writes the rows of sel, in that order, to one file a partition
+// value, and fills the record and its body. The result is by buffer row.
+func (s *Shard) writeFiles(ctx context.Context, a *record.AppendRows, body *record.RowsBody, sel []uint32, extra *rows.Extra) ([]place, error) {
+	places := make([]place, s.buf.len())
+	if len(sel) == 0 {
+		return places, nil
+	}
+	if s.tuples == nil {
+		return places, s.writeFile(ctx, a, body, sel, extra, nil, places)
+	}
+	tuples := make([][]byte, s.buf.len())
+	var arena []byte
+	for _, r := range sel {
+		start := len(arena)
+		var err error
+		if arena, err = s.tuples.Append(arena, s.buf.batch, int(r)); err != nil {
+			return nil, err
+		}
+		tuples[r] = arena[start:len(arena):len(arena)]
+	}
+	slices.SortStableFunc(sel, func(x, y uint32) int { return bytes.Compare(tuples[x], tuples[y]) })
+	for i := 0; i < len(sel); {
+		j := i + 1
+		for j < len(sel) && bytes.Equal(tuples[sel[i]], tuples[sel[j]]) {
+			j++
+		}
+		if err := s.writeFile(ctx, a, body, sel[i:j], extra, tuples[sel[i]], places); err != nil {
+			return nil, err
+		}
+		i = j
+	}
+	return places, nil
+}
+
+func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *record.RowsBody, sel []uint32, extra *rows.Extra, tuple []byte, places []place) error {
+	s.fileCount++
+	id := statestore.FileID(s.writer, s.fileCount)
+	for i, r := range sel {
+		places[r] = place{id, uint32(i)}
+	}
+	opt := rows.WriteOptions{Schema: s.def.Schema()}
+	var x rows.Extra
+	if extra != nil {
+		x = *extra
+		for _, r := range sel {
+			opt.Order = opt.Order || x.HasOrder[r] != 0
+		}
+	}
+	if !opt.Order {
+		x.Order, x.HasOrder = nil, nil
+	}
+	var out bytes.Buffer
+	info, err := rows.Write(&out, opt, s.buf.batch, sel, x)
+	if err != nil {
+		return fmt.Errorf("write a data file: %w", err)
+	}
+	key, err := s.fileKey(s.epoch, id)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Store.Create(ctx, key, out.Bytes()); err != nil {
+		return fmt.Errorf("write data file %s: %w", key, err)
+	}
+	a.Files = append(a.Files, record.DataFile{
+		ID: id, Rows: info.Rows, Bytes: info.Bytes, SpecID: s.def.DefaultSpec, Partition: slices.Clone(tuple),
+	})
+	fm := record.FileMetrics{ID: id, SplitOffsets: info.SplitOffsets}
+	for i := range info.Columns {
+		c := &info.Columns[i]
+		m := record.ColumnMetrics{
+			FieldID: c.FieldID, Bytes: c.Size, Values: c.Values, Nulls: c.Nulls, NaNs: -1,
+			HasLower: c.Lower != nil, Lower: c.Lower, HasUpper: c.Upper != nil, Upper: c.Upper,
+		}
+		if c.Floats {
+			m.NaNs = c.NaNs
+		}
+		fm.Columns = append(fm.Columns, m)
+	}
+	body.Files = append(body.Files, fm)
+	return nil
+}
+
+// fileKey is the object key of one of the shard's files.
+func (s *Shard) fileKey(epoch int64, id uint64) (string, error) {
+	loc := s.def.Location + "/data/" + schemas.DataFileName(s.cfg.TableID, epoch, statestore.FileCounter(id))
+	key, ok := s.cfg.Store.Key(loc)
+	if !ok {
+		return "", fmt.Errorf("table location %s is not in the warehouse %s", s.def.Location, s.cfg.Store.Location(""))
+	}
+	return key, nil
+}
+
+// answers are the keys of the requests in [from, to), in order.
+func (s *Shard) answers(ctx context.Context, from, to int64) ([]answer, error) {
+	var out []answer
+	reqs := s.side.pending(from, to)
+	for i := range reqs {
+		b, err := s.cfg.Bodies.Get(ctx, &reqs[i].Keys)
+		if err != nil {
+			return nil, err
+		}
+		var k record.KeysBody
+		if err := record.DecodeKeysBody(b, &k); err != nil {
+			return nil, fmt.Errorf("keys of the request at log offset %d: %w", reqs[i].Offset, err)
+		}
+		for _, key := range k.Keys {
+			out = append(out, answer{key: key, req: &reqs[i]})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,348 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore/keyindex"
+)
+
+// appended takes the outcome of an AppendRows of the table.
+func (s *Shard) appended(ctx context.Context, d *processors.Decided) error {
+	m := &d.Outcome
+	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+	if err != nil {
+		if errors.Is(err, record.ErrUndecodable) {
+			return nil // rejected as such by everyone (L7)
+		}
+		return err
+	}
+	var a record.AppendRows
+	if err := a.Decode(body); err != nil {
+		return nil // likewise
+	}
+	mine := a.Shard.TopicID == s.cfg.Shard.TopicID && a.Shard.Partition == s.cfg.Shard.Partition
+	if mine && s.stage == Running && a.Epoch == s.epoch {
+		return s.ownAppend(m, &a)
+	}
+	if m.Outcome.Code != record.Accepted {
+		return nil
+	}
+	if !mine {
+		return s.foldSibling(ctx, m, &a)
+	}
+	return s.foldOwn(ctx, m, &a)
+}
+
+// ownAppend: an append of the open epoch has its outcome.
+func (s *Shard) ownAppend(m *record.OutcomeMessage, a *record.AppendRows) error {
+	o := &m.Outcome
+	switch o.Code {
+	case record.Already: // A8: a doubled record; its first one decided
+		return nil
+	case record.Accepted:
+	default:
+		if o.Reason == record.EpochClosed && len(o.Numbers) > 1 && o.Numbers[1] == 1 {
+			s.fence(o.Numbers[0])
+			return nil
+		}
+		// Rejected while the epoch was open: it is closed now, claim again (A3).
+		s.log.Warn("append rejected; claiming the shard again", "reason", o.Reason.String(), "offset", m.Offset)
+		s.lose()
+		return nil
+	}
+	if len(s.flight) == 0 || s.flight[0].counter != a.Counter {
+		return fmt.Errorf("append %d of epoch %d was accepted out of turn", a.Counter, a.Epoch)
+	}
+	for i := range s.flight[0].files {
+		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
+	}
+	s.flight = append(s.flight[:0], s.flight[1:]...)
+	if s.index != nil {
+		if err := s.index.ConfirmAt(uint64(a.Counter), m.Offset, m.TimeMs); err != nil {
+			return err
+		}
+		s.expire(m.TimeMs)
+	}
+	return s.keepSide(m)
+}
+
+// fence: another claim closed the epoch; the group decides who owns the shard.
+func (s *Shard) fence(by int64) {
+	s.log.Warn("another owner claimed the shard", "epoch", s.epoch, "claim", by)
+	s.dropEpoch()
+	s.stage = Fenced
+}
+
+// lose: the epoch is closed, but by no other owner.
+func (s *Shard) lose() {
+	s.dropEpoch()
+	s.stage = Idle
+}
+
+func (s *Shard) expire(nowMs int64) { s.index.Expire(nowMs - s.def.TombstoneTTLMs) }
+
+func (s *Shard) keepSide(m *record.OutcomeMessage) error {
+	s.side.Offset = max(s.side.Offset, m.Offset)
+	if s.sideAge++; s.sideAge < sideEvery {
+		return nil
+	}
+	s.sideAge = 0
+	indexed := m.Offset
+	if s.index != nil {
+		indexed = s.index.Offset()
+	}
+	s.side.prune(s.requestEnd, indexed, m.TimeMs-2*s.def.TombstoneTTLMs)
+	return s.side.save(s.cfg.Dir)
+}
+
+// foldOwn folds an accepted AppendRows of this shard that an earlier owner
+// made (K4): key change list, rows, then the answers of its request range.
+func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
+	if m.Offset > s.side.Offset {
+		for i := range a.Files {
+			s.side.Files[a.Files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
+		}
+	}
+	if s.index == nil || m.Offset <= s.index.Offset() {
+		return nil
+	}
+	if a.Changes != nil {
+		b, err := s.cfg.Bodies.Get(ctx, a.Changes)
+		if err != nil {
+			return err
+		}
+		var body record.RowsBody
+		if err := record.DecodeRowsBody(b, &body); err != nil {
+			return fmt.Errorf("rows body: %w", err)
+		}
+		entries := make([]keyindex.Entry, 0, len(body.Changes))
+		for i := range body.Changes {
+			c := &body.Changes[i]
+			k, err := indexKey(s.keys, s.cfg.Deployment, c.Key)
+			if err != nil {
+				return err
+			}
+			entries = append(entries, keyindex.Entry{
+				Key: k, RowID: keyindex.NoRowID, HasOrder: c.HasOrder, Order: c.Order, Offset: m.Offset, Time: m.TimeMs,
+			})
+		}
+		if err := s.applyFold(entries, m.Offset); err != nil {
+			return err
+		}
+	}
+	for i := range a.Files {
+		f := &a.Files[i]
+		entries, err := s.readEntries(ctx, a.Epoch, f.ID, f.Rows)
+		if err != nil {
+			return err
+		}
+		if err := s.applyFold(entries, m.Offset); err != nil {
+			return err
+		}
+	}
+	answers, err := s.answers(ctx, a.RequestFrom, a.RequestTo)
+	if err != nil {
+		return err
+	}
+	for i := range answers {
+		if err := s.foldAnswer(m, &answers[i]); err != nil {
+			return err
+		}
+	}
+	s.expire(m.TimeMs)
+	return nil
+}
+
+func (s *Shard) applyFold(entries []keyindex.Entry, offset int64) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	slices.SortFunc(entries, func(x, y keyindex.Entry) int {
+		switch {
+		case x.Key.Less(y.Key):
+			return -1
+		case y.Key.Less(x.Key):
+			return 1
+		}
+		return 0
+	})
+	return s.index.Apply(entries, offset)
+}
+
+func (s *Shard) foldAnswer(m *record.OutcomeMessage, a *answer) error {
+	k, err := indexKey(s.keys, s.cfg.Deployment, a.key)
+	if err != nil {
+		return err
+	}
+	found, err := s.index.Lookup([]keyindex.Key{k}, nil)
+	if err != nil {
+		return err
+	}
+	f := &found[0]
+	hasOrd, order := f.Present && f.HasOrder, f.Order
+	switch {
+	case a.req.HasOrder:
+		if hasOrd && a.req.Order < order {
+			return nil
+		}
+		hasOrd, order = true, a.req.Order
+	case f.Present && f.File != 0 && s.side.Files[f.File].Record >= a.req.Offset:
+		return nil
+	}
+	if !hasOrd {
+		order = 0
+	}
+	return s.index.Apply([]keyindex.Entry{{
+		Key: k, RowID: keyindex.NoRowID, HasOrder: hasOrd, Order: order, Offset: m.Offset, Time: m.TimeMs,
+	}}, m.Offset)
+}
+
+// fileColumns reads a file's key columns, row ids and remembered values.
+type fileColumns struct {
+	keys  []rows.Column
+	rowID *rows.Column
+	own   *rows.Column // _varve_order
+	order *rows.Column // the ordering column
+	n     int
+}
+
+func (s *Shard) readColumns(ctx context.Context, epoch int64, id uint64) (*fileColumns, error) {
+	key, err := s.fileKey(epoch, id)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := s.cfg.Store.Open(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("read data file %s: %w", key, err)
+	}
+	defer obj.Close()
+	file, err := rows.Open(obj, obj.Size())
+	if err != nil {
+		return nil, fmt.Errorf("read data file %s: %w", key, err)
+	}
+	schema := s.def.Schema()
+	want := make([]schemas.Field, 0, 4)
+	for _, fid := range s.keys.Fields() {
+		want = append(want, schema.Fields[schema.ByID(fid)])
+	}
+	n := len(want)
+	want = append(want,
+		schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)},
+		schemas.Field{ID: schemas.OrderField, Name: schemas.OrderColumn, Type: schemas.Of(schemas.Long)})
+	if s.def.Order.Kind == schemas.OrderByColumn {
+		want = append(want, schema.Fields[schema.ByID(s.def.Order.Column)])
+	}
+	cols, err := file.Read(want)
+	if err != nil {
+		return nil, fmt.Errorf("read data file %s: %w", key, err)
+	}
+	c := &fileColumns{keys: cols[:n], rowID: &cols[n], own: &cols[n+1], n: cols[0].Len()}
+	if len(cols) > n+2 {
+		c.order = &cols[n+2]
+	}
+	return c, nil
+}
+
+// entry is the index entry of one row.
+func (s *Shard) rowEntry(c *fileColumns, id uint64, row int, scratch []byte) (keyindex.Entry, []byte, error) {
+	scratch, err := s.keys.AppendFrom(scratch[:0], c.keys, row)
+	if err != nil {
+		return keyindex.Entry{}, scratch, err
+	}
+	k, err := indexKey(s.keys, s.cfg.Deployment, scratch)
+	if err != nil {
+		return keyindex.Entry{}, scratch, err
+	}
+	e := keyindex.Entry{Key: k, File: id, Pos: uint32(row), RowID: keyindex.NoRowID}
+	if !c.rowID.IsNull(row) {
+		e.RowID = c.rowID.Ints[row]
+	}
+	switch {
+	case !c.own.IsNull(row):
+		e.HasOrder, e.Order = true, c.own.Ints[row]
+	case c.order != nil && !c.order.IsNull(row):
+		e.HasOrder, e.Order = true, c.order.Ints[row]
+	}
+	return e, scratch, nil
+}
+
+func (s *Shard) readEntries(ctx context.Context, epoch int64, id uint64, want int64) ([]keyindex.Entry, error) {
+	c, err := s.readColumns(ctx, epoch, id)
+	if err != nil {
+		return nil, err
+	}
+	if int64(c.n) != want {
+		return nil, fmt.Errorf("data file %d of epoch %d has %d rows, not the %d of its record", id, epoch, c.n, want)
+	}
+	out := make([]keyindex.Entry, c.n)
+	var scratch []byte
+	for i := range out {
+		if out[i], scratch, err = s.rowEntry(c, id, i, scratch); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// foldSibling: another shard's block may kill one of this shard's versions.
+// The entry becomes a tombstone with the dead version's own ordering value and
+// log position (K4).
+func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
+	if s.index == nil || m.Offset <= s.index.Offset() && s.stage != Running {
+		return nil
+	}
+	for i := range a.Deletes {
+		f, mine := s.side.Files[a.Deletes[i].File]
+		if !mine {
+			continue
+		}
+		set, err := dv.ReadBitmap(bytes.Clone(a.Deletes[i].Bitmap))
+		if err != nil {
+			return fmt.Errorf("delete block of a sibling shard: %w", err)
+		}
+		if err := s.foldDeath(ctx, m, f, a.Deletes[i].File, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Shard) foldDeath(ctx context.Context, m *record.OutcomeMessage, f fileInfo, id uint64, set *roaring.Bitmap) error {
+	c, err := s.readColumns(ctx, f.Epoch, id)
+	if err != nil {
+		return err
+	}
+	var scratch []byte
+	var dead []keyindex.Entry
+	for it := set.Iterator(); it.HasNext(); {
+		row := int(it.Next())
+		if row >= c.n {
+			return fmt.Errorf("delete block names row %d of data file %d, which has %d", row, id, c.n)
+		}
+		var e keyindex.Entry
+		if e, scratch, err = s.rowEntry(c, id, row, scratch); err != nil {
+			return err
+		}
+		found, err := s.index.Lookup([]keyindex.Key{e.Key}, nil)
+		if err != nil {
+			return err
+		}
+		if x := &found[0]; x.Present && x.File == id && x.Pos == uint32(row) {
+			dead = append(dead, keyindex.Entry{
+				Key: e.Key, RowID: keyindex.NoRowID, HasOrder: x.HasOrder, Order: x.Order, Offset: f.Record, Time: m.TimeMs,
+			})
+		}
+	}
+	return s.applyFold(dead, m.Offset)
+}

@@ -1,0 +1,470 @@
+package ingest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/statestore/keyindex"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// Limits of a shard's memory, with their defaults (foundations.md, Clockwork).
+const (
+	DefaultFlushEvents = 256 << 10
+	DefaultFlushBytes  = 64 << 20
+	DefaultInFlight    = 4
+	DefaultFileRows    = 8 << 20
+	// sideEvery is how many decided appends may pass before the side file is
+	// written again: what lies behind it is read again after a crash.
+	sideEvery = 512
+)
+
+// Config of a shard.
+type Config struct {
+	Table      string
+	TableID    int64
+	Shard      record.ShardKey
+	LogStart   int64 // first offset of the source partition now
+	Partitions int32 // of the source topic (K5)
+	Deployment [16]byte
+	Member     string
+	Dir        string // index folder of this shard
+	Store      objstore.Store
+	Bodies     *processors.Bodies
+	Log        processors.Appender
+	Letters    processors.DeadLetters
+	// StopOnError stops the shard at the first refused event instead of
+	// sending it to the dead letters.
+	StopOnError bool
+	// ApplyVersion is the version in force (L8).
+	ApplyVersion uint32
+	// SyncIndex merges the key index in the caller's goroutine, for the simulation.
+	SyncIndex bool
+	// FlushEvents, FlushBytes and InFlight default to the constants above.
+	FlushEvents, FlushBytes, InFlight int
+	Logger                            *slog.Logger
+}
+
+// Stage is where a shard stands in its life.
+type Stage uint8
+
+const (
+	Idle     Stage = iota // nothing appended yet
+	Claiming              // ClaimShard is in the log or on its way
+	Running
+	// Fenced: another claim closed the epoch. The owner claims again only
+	// after it was given the shard anew (A3).
+	Fenced
+	Stopped // Err says why
+)
+
+// Sentinel reasons of a stopped shard.
+var (
+	// ErrRefused: an event was refused and the table is set to stop on one.
+	ErrRefused = errors.New("an event was refused")
+	// ErrFraming: one key may live in two partitions (K5).
+	ErrFraming = errors.New("the framing of the record keys changed in a topic of several partitions")
+	// ErrDropped: the table is gone.
+	ErrDropped = errors.New("the table was dropped")
+)
+
+// Shard is one owner's view of a table shard. One goroutine drives it.
+type Shard struct {
+	cfg   Config
+	log   *slog.Logger
+	stage Stage
+	err   error
+
+	def     *schemas.Definition
+	decoder source.Decoder
+	keys    *rows.KeyEncoder // nil: no key
+	narrow  bool
+	tuples  *rows.TupleEncoder
+	index   *keyindex.Index // nil: no key
+	side    *side
+	sideAge int
+
+	decided     int64 // newest decided offset read
+	decidedTime int64
+	claimOffset int64 // of the claim under way, -1 unknown
+	claims      int64 // claims made, to tell an old callback from a new one
+
+	epoch      int64
+	writer     uint32
+	counter    int64  // appends of this epoch
+	fileCount  uint64 // files of this writer
+	sourceEnd  int64  // end of the last append made (in flight included)
+	requestEnd int64
+	framing    uint64
+	position   int64 // next source offset to read
+	generation int64 // rises whenever the source must be read from SourceFrom again
+
+	buf         buffer
+	parked      []source.Record // records that wait behind a schema change
+	parkedTo    int64
+	altering    bool // an AlterTable is in flight
+	alterOffset int64
+	refuse      bool // the first parked record needs what the table refused
+	switchTo    *schemas.Definition
+	flushNow    bool
+	openedMs    int64 // when the oldest thing in the buffer came
+	letters     int   // dead letters that the broker has not acknowledged
+	flight      []flight
+}
+
+// flight is an append whose outcome is not known.
+type flight struct {
+	counter  int64
+	offset   int64 // in the log, -1 until the broker says
+	files    []record.DataFile
+	events   int64
+	sourceTo int64
+}
+
+// New opens the shard's index and side file. The shard does nothing until Claim.
+func New(cfg Config, def *schemas.Definition) (*Shard, error) {
+	if cfg.FlushEvents == 0 {
+		cfg.FlushEvents = DefaultFlushEvents
+	}
+	if cfg.FlushBytes == 0 {
+		cfg.FlushBytes = DefaultFlushBytes
+	}
+	if cfg.InFlight == 0 {
+		cfg.InFlight = DefaultInFlight
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	s := &Shard{cfg: cfg, claimOffset: -1, decided: -1}
+	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the index folder: %w", err)
+	}
+	if err := s.define(def); err != nil {
+		return nil, err
+	}
+	if err := s.openIndex(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// define takes a definition into use. The buffer is empty.
+func (s *Shard) define(def *schemas.Definition) error {
+	dec, err := source.New(source.Options{Format: def.Format, Options: def.FormatOptions, Def: def, Schema: def.Schema()})
+	if err != nil {
+		return fmt.Errorf("table %s: %w", def.Name, err)
+	}
+	s.def, s.decoder = def, dec
+	s.keys = nil
+	if def.Keyed() {
+		if s.keys, err = rows.NewKeyEncoder(def.Schema(), def.Key); err != nil {
+			return fmt.Errorf("table %s: %w", def.Name, err)
+		}
+		s.narrow = s.keys.Narrow()
+	}
+	s.tuples = nil
+	if spec := def.Spec(def.DefaultSpec); len(spec.Fields) > 0 {
+		if s.tuples, err = rows.NewTupleEncoder(def.Schema(), spec); err != nil {
+			return fmt.Errorf("table %s: %w", def.Name, err)
+		}
+	}
+	s.buf.reset(def.Schema())
+	return nil
+}
+
+func (s *Shard) openIndex() error {
+	sd, err := loadSide(s.cfg.Dir)
+	if errors.Is(err, errSide) {
+		s.log.Warn("the shard's side file is damaged; the log is read again")
+		sd, err = newSide(), nil
+	}
+	if err != nil {
+		return err
+	}
+	s.side = sd
+	if s.keys == nil {
+		return nil
+	}
+	opt := keyindex.Options{Wide: !s.narrow, Identity: s.identity(), Sync: s.cfg.SyncIndex}
+	s.index, err = keyindex.Open(s.cfg.Dir, opt)
+	if errors.Is(err, keyindex.ErrCorrupt) || errors.Is(err, keyindex.ErrVersion) {
+		s.log.Warn("the key index is damaged; it is built again from the log", "error", err)
+		if err := keyindex.Destroy(s.cfg.Dir, nil); err != nil {
+			return err
+		}
+		s.index, err = keyindex.Open(s.cfg.Dir, opt)
+	}
+	if err != nil {
+		return fmt.Errorf("key index of table %s: %w", s.cfg.Table, err)
+	}
+	return nil
+}
+
+// identity is what a base file of this shard's index says of its owner.
+func (s *Shard) identity() []byte {
+	b := append([]byte(nil), s.cfg.Deployment[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.cfg.TableID))
+	b = append(b, s.cfg.Shard.TopicID[:]...)
+	return binary.BigEndian.AppendUint32(b, uint32(s.cfg.Shard.Partition))
+}
+
+// Close keeps what the index and the side file know, and closes them.
+func (s *Shard) Close() error {
+	var err error
+	if s.index != nil {
+		err = errors.Join(s.index.Flush(), s.index.Close())
+	}
+	if s.side.Offset >= 0 {
+		err = errors.Join(err, s.side.save(s.cfg.Dir))
+	}
+	return err
+}
+
+// Abandon closes the index without keeping what it holds in memory, as a crash would.
+func (s *Shard) Abandon() error {
+	if s.index == nil {
+		return nil
+	}
+	return s.index.Close()
+}
+
+// LogFrom is the first log offset whose decided entry the shard needs.
+func (s *Shard) LogFrom() int64 {
+	from := s.side.Offset
+	if s.index != nil {
+		from = min(from, s.index.Offset())
+	}
+	return max(from+1, 0)
+}
+
+// Stage, Err, Generation and SourceFrom are what a node acts on: while Running
+// it reads the source from SourceFrom, again whenever Generation rises.
+func (s *Shard) Stage() Stage { return s.stage }
+
+// Err is why the shard stopped, nil otherwise.
+func (s *Shard) Err() error { return s.err }
+
+// Generation rises whenever the source must be read from SourceFrom again.
+func (s *Shard) Generation() int64 { return s.generation }
+
+// SourceFrom is the next source offset that the shard wants.
+func (s *Shard) SourceFrom() int64 { return s.position }
+
+// Decided is the newest log offset whose outcome the shard has read.
+func (s *Shard) Decided() int64 { return s.decided }
+
+// SourceEnd is the source end of the last append that was accepted.
+func (s *Shard) SourceEnd() int64 {
+	if len(s.flight) > 0 {
+		return -1
+	}
+	return s.sourceEnd
+}
+
+// WantsSource says whether OnSource may be called: the backlog is bounded.
+func (s *Shard) WantsSource() bool {
+	return s.stage == Running && len(s.parked) == 0 && !s.altering && s.switchTo == nil && !s.full()
+}
+
+func (s *Shard) full() bool {
+	return s.buf.len() >= s.cfg.FlushEvents || s.buf.size() >= s.cfg.FlushBytes
+}
+
+// Idle says that nothing waits: no event, no append in flight.
+func (s *Shard) Idle() bool {
+	return s.stage == Running && s.buf.len() == 0 && len(s.flight) == 0 && len(s.parked) == 0 && !s.altering &&
+		s.letters == 0 && s.position == s.sourceEnd
+}
+
+// FlushSoon asks for a flush of what the buffer holds, at once.
+func (s *Shard) FlushSoon() { s.flushNow = true }
+
+func (s *Shard) fail(err error) {
+	if s.stage != Stopped {
+		s.stage, s.err = Stopped, fmt.Errorf("table %s, %s/%d: %w", s.cfg.Table, s.cfg.Shard.Topic, s.cfg.Shard.Partition, err)
+		s.log.Error("shard stopped", "error", err)
+	}
+}
+
+// Claim appends a ClaimShard (A2). What the shard held of an older epoch is gone.
+func (s *Shard) Claim(ctx context.Context) {
+	if s.stage == Stopped {
+		return
+	}
+	s.dropEpoch()
+	s.stage, s.claimOffset = Claiming, -1
+	s.claims++
+	n := s.claims
+	m, err := s.cfg.Bodies.Message(ctx, s.envelope(), &record.ClaimShard{Shard: s.cfg.Shard, LogStart: s.cfg.LogStart, Member: s.cfg.Member})
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.cfg.Log.Append(m, func(offset int64, err error) {
+		if n != s.claims {
+			return
+		}
+		if err != nil {
+			s.fail(fmt.Errorf("append a claim: %w", err))
+			return
+		}
+		s.claimOffset = offset
+	})
+}
+
+func (s *Shard) envelope() record.Envelope {
+	return record.Envelope{
+		ApplyVersion: s.cfg.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: s.decided,
+		Table: s.cfg.Table, TableID: s.cfg.TableID,
+	}
+}
+
+func (s *Shard) dropEpoch() {
+	if s.index != nil {
+		s.index.DropOverlays()
+	}
+	s.flight = s.flight[:0]
+	s.buf.reset(s.def.Schema())
+	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
+}
+
+// OnDecided takes decided entries, in order, from LogFrom on.
+func (s *Shard) OnDecided(ctx context.Context, entries []processors.Decided) {
+	for i := range entries {
+		if s.stage == Stopped {
+			return
+		}
+		if err := s.decide(ctx, &entries[i]); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+func (s *Shard) decide(ctx context.Context, d *processors.Decided) error {
+	m := &d.Outcome
+	if m.Derived {
+		return nil
+	}
+	s.decided, s.decidedTime = m.Offset, m.TimeMs
+	if m.TableID == s.cfg.TableID && m.Table == s.cfg.Table {
+		if err := s.decideTable(ctx, d); err != nil {
+			return fmt.Errorf("log offset %d: %w", m.Offset, err)
+		}
+	}
+	if m.Offset > s.side.Offset {
+		s.side.Offset = m.Offset
+	}
+	if s.index != nil && m.Offset > s.index.Offset() {
+		if err := s.index.SetOffset(m.Offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
+	m := &d.Outcome
+	ok := m.Outcome.Code == record.Accepted
+	switch m.Type {
+	case record.TypeDropTable:
+		if ok {
+			return ErrDropped
+		}
+	case record.TypeAlterTable:
+		s.altered(m)
+	case record.TypeClaimShard:
+		return s.claimed(d)
+	case record.TypeAppendRows:
+		return s.appended(ctx, d)
+	case record.TypeDeleteKeys:
+		if ok && m.Offset > s.side.Offset {
+			_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+			if err != nil {
+				return err
+			}
+			v, err := record.DecodeBody(record.TypeDeleteKeys, 1, body)
+			if err != nil {
+				return err
+			}
+			k := v.(*record.DeleteKeys)
+			s.side.Requests = append(s.side.Requests, request{Offset: m.Offset, Keys: k.Keys, HasOrder: k.HasOrder, Order: k.Order, TimeMs: m.TimeMs})
+			s.flushNow = true
+		}
+	case record.TypeSnapshotCommitted:
+		if ok && m.Offset > s.side.Offset {
+			return s.published(ctx, d)
+		}
+	}
+	return nil
+}
+
+// altered: a new definition, asked for by this shard or by anyone. What the
+// buffer holds is flushed under the old one first.
+func (s *Shard) altered(m *record.OutcomeMessage) {
+	if m.Definition != nil && s.stage == Running {
+		s.switchTo = m.Definition
+	}
+	if s.altering && m.Offset == s.alterOffset {
+		s.altering = false
+		// A change that the table refuses makes its event a dead letter.
+		s.refuse = m.Outcome.Code == record.Rejected
+	}
+}
+
+// claimed: the outcome of a claim of any shard of the table.
+func (s *Shard) claimed(d *processors.Decided) error {
+	m := &d.Outcome
+	if s.stage != Claiming || m.Offset != s.claimOffset {
+		return nil
+	}
+	o := &m.Outcome
+	if o.Code != record.Accepted {
+		return fmt.Errorf("the claim was %s: %s", o.Code, o.Reason)
+	}
+	n := o.Numbers
+	s.epoch, s.writer = m.Offset, uint32(n[record.ClaimWriter])
+	s.sourceEnd, s.requestEnd = n[record.ClaimSourceEnd], n[record.ClaimRequestEnd]
+	s.framing = uint64(n[record.ClaimFraming])
+	s.counter, s.fileCount = 0, 0
+	s.position = s.sourceEnd
+	s.generation++
+	if m.Definition != nil {
+		if err := s.define(m.Definition); err != nil {
+			return err
+		}
+	}
+	s.switchTo = nil
+	s.stage = Running
+	s.log.Info("shard claimed", "epoch", s.epoch, "source", s.sourceEnd, "requests", s.requestEnd)
+	return nil
+}
+
+// published: a snapshot gave files their first row ids (S9).
+func (s *Shard) published(ctx context.Context, d *processors.Decided) error {
+	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+	if err != nil {
+		return err
+	}
+	v, err := record.DecodeBody(record.TypeSnapshotCommitted, 1, body)
+	if err != nil {
+		return err
+	}
+	for _, f := range v.(*record.SnapshotCommitted).Files {
+		if x, mine := s.side.Files[f.File]; mine {
+			x.FirstRow = f.FirstRowID
+			s.side.Files[f.File] = x
+		}
+	}
+	return nil
+}

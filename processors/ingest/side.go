@@ -1,0 +1,178 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/varve-io/varve/schemas/record"
+)
+
+// fileInfo is what the shard knows of one of its accepted files.
+type fileInfo struct {
+	Record   int64 // offset of the AppendRows that added it
+	Epoch    int64
+	FirstRow int64 // first row id, -1 while unpublished
+}
+
+// request is a DeleteKeys that this shard was asked to answer.
+type request struct {
+	Offset   int64
+	Keys     record.Ref
+	HasOrder bool
+	Order    int64
+	TimeMs   int64 // table time of the record
+}
+
+// side is the shard's memory beside the key index, complete to Offset.
+type side struct {
+	Offset   int64
+	Files    map[uint64]fileInfo
+	Requests []request // ascending; answered ones stay until their tombstones may go
+}
+
+var errSide = errors.New("the shard's side file is damaged")
+
+const sideName = "side"
+
+func newSide() *side { return &side{Offset: -1, Files: map[uint64]fileInfo{}} }
+
+func (s *side) encode() []byte {
+	b := []byte{'v', 's', 'd', 1}
+	b = binary.AppendVarint(b, s.Offset)
+	ids := make([]uint64, 0, len(s.Files))
+	for id := range s.Files {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	b = binary.AppendUvarint(b, uint64(len(ids)))
+	for _, id := range ids {
+		f := s.Files[id]
+		b = binary.AppendUvarint(b, id)
+		b = binary.AppendVarint(b, f.Record)
+		b = binary.AppendVarint(b, f.Epoch)
+		b = binary.AppendVarint(b, f.FirstRow)
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.Requests)))
+	for i := range s.Requests {
+		r := &s.Requests[i]
+		b = binary.AppendVarint(b, r.Offset)
+		b = binary.AppendUvarint(b, uint64(len(r.Keys.Path)))
+		b = append(b, r.Keys.Path...)
+		b = binary.AppendVarint(b, r.Keys.Length)
+		b = append(b, r.Keys.Hash[:]...)
+		h := byte(0)
+		if r.HasOrder {
+			h = 1
+		}
+		b = append(b, h)
+		b = binary.AppendVarint(b, r.Order)
+		b = binary.AppendVarint(b, r.TimeMs)
+	}
+	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+}
+
+func decodeSide(b []byte) (*side, error) {
+	if len(b) < 8 || !bytes.Equal(b[:4], []byte{'v', 's', 'd', 1}) ||
+		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+		return nil, errSide
+	}
+	r := bytes.NewReader(b[4 : len(b)-4])
+	var bad error
+	varint := func() int64 {
+		v, err := binary.ReadVarint(r)
+		bad = errors.Join(bad, err)
+		return v
+	}
+	count := func() int {
+		v, err := binary.ReadUvarint(r)
+		if err != nil || v > uint64(r.Len()) {
+			bad = errSide
+			return 0
+		}
+		return int(v)
+	}
+	s := newSide()
+	s.Offset = varint()
+	for n := count(); n > 0 && bad == nil; n-- {
+		id, err := binary.ReadUvarint(r)
+		bad = errors.Join(bad, err)
+		s.Files[id] = fileInfo{Record: varint(), Epoch: varint(), FirstRow: varint()}
+	}
+	for n := count(); n > 0 && bad == nil; n-- {
+		q := request{Offset: varint()}
+		path := make([]byte, count())
+		if _, err := r.Read(path); err != nil && len(path) > 0 {
+			bad = err
+		}
+		q.Keys.Path, q.Keys.Length = string(path), varint()
+		if k, err := r.Read(q.Keys.Hash[:]); err != nil || k != len(q.Keys.Hash) {
+			bad = errSide
+		}
+		h, err := r.ReadByte()
+		bad = errors.Join(bad, err)
+		q.HasOrder, q.Order, q.TimeMs = h == 1, varint(), varint()
+		s.Requests = append(s.Requests, q)
+	}
+	if bad != nil || r.Len() != 0 {
+		return nil, errSide
+	}
+	return s, nil
+}
+
+// loadSide reads the side file of a shard's folder; an absent one is empty.
+func loadSide(dir string) (*side, error) {
+	b, err := os.ReadFile(filepath.Join(dir, sideName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return newSide(), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the shard's side file: %w", err)
+	}
+	return decodeSide(b)
+}
+
+// save replaces the side file. A crash leaves the old one or the new one: the
+// log is read again from wherever it stands.
+func (s *side) save(dir string) error {
+	tmp := filepath.Join(dir, sideName+".tmp")
+	if err := os.WriteFile(tmp, s.encode(), 0o644); err != nil {
+		return fmt.Errorf("write the shard's side file: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, sideName)); err != nil {
+		return fmt.Errorf("write the shard's side file: %w", err)
+	}
+	return nil
+}
+
+// pending are the requests from offset from on, below to.
+func (s *side) pending(from, to int64) []request {
+	i, _ := slices.BinarySearchFunc(s.Requests, from, func(r request, o int64) int { return cmp(r.Offset, o) })
+	j, _ := slices.BinarySearchFunc(s.Requests, to, func(r request, o int64) int { return cmp(r.Offset, o) })
+	return s.Requests[i:j]
+}
+
+// prune forgets answered requests whose tombstones may be gone.
+func (s *side) prune(answered, indexOffset, before int64) {
+	n := 0
+	for n < len(s.Requests) && s.Requests[n].Offset < answered && s.Requests[n].Offset < indexOffset && s.Requests[n].TimeMs < before {
+		n++
+	}
+	s.Requests = s.Requests[n:]
+}
+
+func cmp(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

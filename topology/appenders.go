@@ -1,0 +1,117 @@
+package topology
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
+)
+
+// logAppender appends to one partition of the transactions topic for one processor.
+type logAppender struct {
+	ctx       context.Context
+	producer  *LogProducer
+	topic     string
+	partition int32
+	box       *mailbox
+}
+
+func (a *logAppender) Append(m record.Message, done func(offset int64, err error)) {
+	e := Entry{Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: append([]byte(nil), m.Header[:]...)}}}
+	a.producer.Append(a.ctx, a.topic, a.partition, e, func(offset int64, err error) {
+		a.box.post(func() { done(offset, err) })
+	})
+}
+
+// outcomeSender sends outcome messages of one partition.
+type outcomeSender struct {
+	ctx       context.Context
+	producer  *LogProducer
+	topic     string
+	partition int32
+	box       *mailbox
+}
+
+func (s *outcomeSender) Send(m statestore.Message, done func(error)) {
+	s.producer.Append(s.ctx, s.topic, s.partition, Entry{Key: m.Key, Value: m.Value}, func(_ int64, err error) {
+		s.box.post(func() { done(err) })
+	})
+}
+
+// Dead letters are headed as Kafka Connect heads them (inputs.md).
+const (
+	dlqTopicHeader     = "__connect.errors.topic"
+	dlqPartitionHeader = "__connect.errors.partition"
+	dlqOffsetHeader    = "__connect.errors.offset"
+	dlqClassHeader     = "__connect.errors.exception.class.name"
+	dlqMessageHeader   = "__connect.errors.exception.message"
+	dlqStageHeader     = "__connect.errors.stage"
+	// maxLetterHeaders bounds the headers that a letter keeps of its event, in bytes.
+	maxLetterHeaders = 64 << 10
+	maxLetterReason  = 1024
+)
+
+// letterSender sends dead letters to <source>.dlq, made when first needed.
+type letterSender struct {
+	ctx      context.Context
+	producer *LogProducer
+	topic    string
+	box      *mailbox
+	ensure   func(ctx context.Context, topic string) error
+	made     bool
+	count    func(l *processors.DeadLetter)
+}
+
+func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
+	if !s.made {
+		if err := s.ensure(s.ctx, s.topic); err != nil {
+			done(err)
+			return
+		}
+		s.made = true
+	}
+	if s.count != nil {
+		s.count(l)
+	}
+	r := l.Record
+	reason := l.Reject.Error()
+	if len(reason) > maxLetterReason {
+		reason = reason[:maxLetterReason]
+	}
+	e := Entry{
+		Key: cloneBytes(r.Key), Value: cloneBytes(r.Value),
+		Headers: []Header{
+			{Key: dlqTopicHeader, Value: []byte(r.Topic)},
+			{Key: dlqPartitionHeader, Value: strconv.AppendInt(nil, int64(r.Partition), 10)},
+			{Key: dlqOffsetHeader, Value: strconv.AppendInt(nil, r.Offset, 10)},
+			{Key: dlqClassHeader, Value: []byte("varve." + l.Reject.Code)},
+			{Key: dlqMessageHeader, Value: []byte(reason)},
+			{Key: dlqStageHeader, Value: []byte("VALUE_CONVERTER")},
+		},
+	}
+	size := 0
+	for _, h := range r.Headers {
+		if size += len(h.Key) + len(h.Value); size > maxLetterHeaders {
+			break
+		}
+		e.Headers = append(e.Headers, Header{Key: h.Key, Value: cloneBytes(h.Value)})
+	}
+	if len(e.Key)+len(e.Value) > DefaultSourceBatchBytes-maxLetterHeaders-4096 {
+		// Too large to carry on: a stub that says where it is.
+		e.Key, e.Value = nil, nil
+		e.Headers = append(e.Headers[:6:6], Header{Key: "varve.stub", Value: []byte("the event is too large for a dead letter; read it at its topic, partition and offset")})
+	}
+	s.producer.Append(s.ctx, s.topic, 0, e, func(_ int64, err error) {
+		s.box.post(func() { done(err) })
+	})
+}
+
+// cloneBytes keeps null apart from empty.
+func cloneBytes(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return append([]byte{}, b...)
+}

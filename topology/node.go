@@ -1,0 +1,456 @@
+package topology
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// ErrConfig marks errors of a configuration that cannot work: exit code 2.
+var ErrConfig = errors.New("configuration")
+
+// Roles of a node.
+const (
+	RoleIngest    = "ingest"
+	RoleState     = "state"
+	RolePublisher = "publisher"
+)
+
+// NodeOptions configure a node.
+type NodeOptions struct {
+	// Data is the folder of local state, embedded broker and embedded lake.
+	Data string
+	// Brokers of a Kafka cluster; empty: the embedded broker under Data.
+	Brokers []string
+	// Client holds what else is needed to reach the brokers.
+	Client ClientOptions
+	// Warehouse is the store URL of the lake. Default: Data/lake.
+	Warehouse string
+	// Deployment names topics and the _varve prefix. Default: varve.
+	Deployment string
+	// Partitions of the transactions topic; 0: 8 on a cluster, 1 embedded.
+	Partitions int
+	// Roles to run. Default: all.
+	Roles []string
+	// Tables, if any, are the only tables that this node ingests.
+	Tables []string
+	// StopOnError stops a shard at its first refused event.
+	StopOnError bool
+	Logger      *slog.Logger
+}
+
+// DefaultDeployment names a deployment that was given no name.
+const DefaultDeployment = "varve"
+
+// Node runs roles over one deployment.
+type Node struct {
+	opt      NodeOptions
+	log      *slog.Logger
+	lock     *DirLock
+	broker   *Broker
+	client   ClientOptions
+	admin    *Admin
+	topics   Topics
+	store    objstore.Store
+	bodies   *processors.Bodies
+	producer *LogProducer // transactions and outcomes
+	letters  *LogProducer // source topics and dead letters
+
+	deployment [16]byte
+	states     []*stateWorker // by partition, nil where not owned
+	mu         sync.Mutex
+	shards     map[string]*shardWorker
+	failed     error
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	fatal  chan error
+}
+
+// nodeFile is DIR/node.json: how commands reach a running node.
+type nodeFile struct {
+	Deployment string   `json:"deployment"`
+	ID         string   `json:"deployment_id"`
+	Partitions int      `json:"partitions"`
+	Warehouse  string   `json:"warehouse"`
+	Brokers    []string `json:"brokers"`
+	Admin      string   `json:"admin,omitempty"`
+	PID        int      `json:"pid"`
+	Embedded   bool     `json:"embedded"`
+}
+
+// OpenNode starts a node: it locks the data folder, reaches the broker, makes
+// and checks the topics, opens the state and catches up. Roles run from Start on.
+func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.Default()
+	}
+	if opt.Deployment == "" {
+		opt.Deployment = DefaultDeployment
+	}
+	if len(opt.Roles) == 0 {
+		opt.Roles = []string{RoleIngest, RoleState, RolePublisher}
+	}
+	for _, r := range opt.Roles {
+		if r != RoleIngest && r != RoleState && r != RolePublisher {
+			return nil, fmt.Errorf("%w: unknown role %q: roles are ingest, state, publisher", ErrConfig, r)
+		}
+	}
+	if slices.Contains(opt.Roles, RolePublisher) && !slices.Contains(opt.Roles, RoleState) {
+		return nil, fmt.Errorf("%w: the publisher sits with the state: name both roles", ErrConfig)
+	}
+	if opt.Data, err = filepath.Abs(opt.Data); err != nil {
+		return nil, fmt.Errorf("%w: data folder: %w", ErrConfig, err)
+	}
+	if err := os.MkdirAll(opt.Data, 0o755); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w", err)
+	}
+	if opt.Warehouse == "" {
+		opt.Warehouse = filepath.Join(opt.Data, "lake")
+	}
+	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, fatal: make(chan error, 1)}
+	n.ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.release())
+		}
+	}()
+	if n.lock, err = LockDir(opt.Data); err != nil {
+		return nil, err
+	}
+	if err := n.openBroker(ctx); err != nil {
+		return nil, err
+	}
+	embedded := len(opt.Brokers) == 0
+	old, err := readNodeFile(opt.Data)
+	if err != nil {
+		return nil, err
+	}
+	if n.topics, err = NewTopics(opt.Deployment, opt.Partitions, 0, embedded); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if old != nil {
+		switch {
+		case old.Deployment != opt.Deployment:
+			return nil, fmt.Errorf("%w: %s belongs to deployment %q, not %q; use another data folder", ErrConfig, opt.Data, old.Deployment, opt.Deployment)
+		case opt.Partitions != 0 && old.Partitions != opt.Partitions:
+			return nil, fmt.Errorf("%w: the deployment has %d transactions partitions, for ever; not %d", ErrConfig, old.Partitions, opt.Partitions)
+		case old.Embedded != embedded:
+			return nil, fmt.Errorf("%w: %s was made on another broker; use another data folder", ErrConfig, opt.Data)
+		}
+		if opt.Partitions == 0 {
+			if n.topics, err = NewTopics(opt.Deployment, old.Partitions, 0, embedded); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+			}
+		}
+	}
+	if n.store, err = objstore.Open(ctx, opt.Warehouse); err != nil {
+		return nil, err
+	}
+	if old != nil && old.Warehouse != n.store.Location("") {
+		return nil, fmt.Errorf("%w: the deployment's warehouse is %s, not %s", ErrConfig, old.Warehouse, n.store.Location(""))
+	}
+	n.bodies = processors.NewBodies(n.store, opt.Deployment)
+	if err := n.admin.EnsureTopics(ctx, n.topics); err != nil {
+		return nil, err
+	}
+	if n.producer, err = NewLogProducer(n.client, ProducerOptions{}); err != nil {
+		return nil, err
+	}
+	if n.letters, err = NewLogProducer(n.client, ProducerOptions{MaxBatchBytes: DefaultSourceBatchBytes}); err != nil {
+		return nil, err
+	}
+	if err := n.genesis(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.writeNodeFile(""); err != nil {
+		return nil, err
+	}
+	if n.has(RoleState) {
+		if err := n.openStates(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) has(role string) bool { return slices.Contains(n.opt.Roles, role) }
+
+func (n *Node) openBroker(ctx context.Context) (err error) {
+	n.client = n.opt.Client
+	n.client.Brokers = n.opt.Brokers
+	if n.client.Logger == nil {
+		n.client.Logger = n.log
+	}
+	if len(n.opt.Brokers) == 0 {
+		if n.broker, err = OpenBroker(BrokerOptions{Dir: filepath.Join(n.opt.Data, "broker"), Logger: n.log}); err != nil {
+			return err
+		}
+		n.client.Brokers = []string{n.broker.Addr()}
+	}
+	if n.admin, err = NewAdmin(n.client); err != nil {
+		return err
+	}
+	return n.admin.Ping(ctx, 0)
+}
+
+// genesis makes or reads offset 0 of every partition (L8). Two nodes that
+// start at once may both write one: the first decides.
+func (n *Node) genesis(ctx context.Context) error {
+	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return err
+	}
+	var id [16]byte
+	rand.Read(id[:]) // never fails
+	for p := range offsets {
+		if offsets[p].High > 0 {
+			continue
+		}
+		v := record.SetApplyVersion{Deployment: id, Partitions: int32(len(offsets)), Partition: int32(p), Version: statestore.ApplyVersion}
+		m, err := n.bodies.Message(ctx, record.Envelope{ApplyVersion: statestore.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: -1, TableID: -1}, &v)
+		if err != nil {
+			return err
+		}
+		if _, err := n.producer.AppendSync(ctx, n.topics.Transactions, int32(p), Entry{
+			Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
+		}); err != nil {
+			return fmt.Errorf("write the genesis of transactions partition %d: %w", p, err)
+		}
+	}
+	for p := range offsets {
+		g, err := n.readOne(ctx, n.topics.Transactions, int32(p), 0)
+		if err != nil {
+			return err
+		}
+		var env record.Envelope
+		r := stateRecord(g)
+		if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil {
+			return fmt.Errorf("%w: topic %s partition %d does not begin with a varve genesis: %w; name another deployment", ErrConfig, n.topics.Transactions, p, err)
+		}
+		v, err := record.DecodeBody(env.Type, env.TypeVersion, env.Body)
+		set, ok := v.(*record.SetApplyVersion)
+		if err != nil || !ok {
+			return fmt.Errorf("%w: topic %s partition %d does not begin with a varve genesis; name another deployment", ErrConfig, n.topics.Transactions, p)
+		}
+		if set.Partitions != int32(len(offsets)) || set.Partition != int32(p) {
+			return fmt.Errorf("%w: topic %s partition %d was made as %d of %d; partitions never change (L1)", ErrConfig, n.topics.Transactions, p, set.Partition, set.Partitions)
+		}
+		if p == 0 {
+			n.deployment = set.Deployment
+		}
+	}
+	return nil
+}
+
+// readOne reads the record at an offset that exists.
+func (n *Node) readOne(ctx context.Context, topic string, partition int32, offset int64) (*LogRecord, error) {
+	r, err := OpenLogReader(ctx, n.client, ReaderOptions{Topic: topic, Partition: partition, Offset: offset, MaxBytes: 1 << 20})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for {
+		rs, err := r.Poll(ctx, time.Second, 1)
+		if err != nil {
+			return nil, fmt.Errorf("read %s/%d at offset %d: %w", topic, partition, offset, err)
+		}
+		if len(rs) > 0 {
+			out := rs[0]
+			return &out, nil
+		}
+	}
+}
+
+func readNodeFile(dir string) (*nodeFile, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "node.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read node.json: %w", err)
+	}
+	var f nodeFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, fmt.Errorf("%s is not a node file: %w; remove it if the folder is another program's", filepath.Join(dir, "node.json"), err)
+	}
+	return &f, nil
+}
+
+func (n *Node) writeNodeFile(admin string) error {
+	f := nodeFile{
+		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.deployment), Partitions: n.topics.Partitions,
+		Warehouse: n.store.Location(""), Brokers: n.client.Brokers, Admin: admin, PID: os.Getpid(), Embedded: n.broker != nil,
+	}
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write node.json: %w", err)
+	}
+	tmp := filepath.Join(n.opt.Data, "node.json.tmp")
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write node.json: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(n.opt.Data, "node.json")); err != nil {
+		return fmt.Errorf("write node.json: %w", err)
+	}
+	return nil
+}
+
+// openStates opens every partition's state, checks it against its log and
+// catches up with it.
+func (n *Node) openStates(ctx context.Context) error {
+	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return err
+	}
+	n.states = make([]*stateWorker, len(offsets))
+	for p := range offsets {
+		w, err := n.openState(ctx, int32(p), offsets[p].High)
+		if err != nil {
+			return err
+		}
+		n.states[p] = w
+	}
+	return n.checkSources(ctx)
+}
+
+// checkSources refuses a start when a source partition lost what a shard has
+// used of it.
+func (n *Node) checkSources(ctx context.Context) error {
+	var used []UsedOffset
+	for _, w := range n.states {
+		if err := w.store.Tables(func(t *statestore.TableInfo) error {
+			for _, s := range t.Shards {
+				if s.Retired || s.SourceEnd == 0 {
+					continue
+				}
+				used = append(used, UsedOffset{Topic: s.Topic, Partition: s.Partition, ID: s.TopicID, Next: s.SourceEnd, By: "table " + t.Name})
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	return n.admin.CheckHighWatermark(ctx, used)
+}
+
+// Start runs the node's roles until Close. Fatal gives the first error that
+// stops one.
+func (n *Node) Start(ctx context.Context) error {
+	for _, w := range n.states {
+		n.spawn(w.run)
+	}
+	if n.has(RoleIngest) && n.has(RoleState) {
+		return n.ingestKnown(ctx)
+	}
+	return nil
+}
+
+func (n *Node) spawn(fn func(ctx context.Context) error) {
+	n.wg.Add(1)
+	go func() {
+		defer n.wg.Done()
+		if err := fn(n.ctx); err != nil && n.ctx.Err() == nil {
+			n.fail(err)
+		}
+	}()
+}
+
+func (n *Node) fail(err error) {
+	n.log.Error("node failed", "error", err)
+	n.mu.Lock()
+	if n.failed == nil {
+		n.failed = err
+	}
+	n.mu.Unlock()
+	select {
+	case n.fatal <- err:
+	default:
+	}
+}
+
+// Fatal receives the first error that stopped a role.
+func (n *Node) Fatal() <-chan error { return n.fatal }
+
+// Addr is the embedded broker's address, or the first broker's.
+func (n *Node) Addr() string { return n.client.Brokers[0] }
+
+// Store is the lake's object store; Warehouse its location.
+func (n *Node) Store() objstore.Store { return n.store }
+
+// Topics are the deployment's topics.
+func (n *Node) Topics() Topics { return n.topics }
+
+// Close drains and stops: shards flush what they hold, their appends get their
+// outcomes, pending cuts are published; everything waits at most as long as ctx allows.
+func (n *Node) Close(ctx context.Context) error {
+	err := n.drain(ctx)
+	n.cancel()
+	n.wg.Wait()
+	return errors.Join(err, n.release())
+}
+
+func (n *Node) drain(ctx context.Context) error {
+	n.mu.Lock()
+	failed := n.failed
+	shards := make([]*shardWorker, 0, len(n.shards))
+	for _, s := range n.shards {
+		shards = append(shards, s)
+	}
+	n.mu.Unlock()
+	if failed != nil {
+		return nil
+	}
+	for _, s := range shards {
+		s.stopReading()
+	}
+	for _, s := range shards {
+		if err := s.waitDrained(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) release() error {
+	n.cancel()
+	var err error
+	if n.producer != nil {
+		n.producer.Close()
+	}
+	if n.letters != nil {
+		n.letters.Close()
+	}
+	for _, w := range n.states {
+		if w != nil {
+			err = errors.Join(err, w.store.Close())
+		}
+	}
+	if n.admin != nil {
+		n.admin.Close()
+	}
+	if n.broker != nil {
+		err = errors.Join(err, n.broker.Close())
+	}
+	if n.lock != nil {
+		err = errors.Join(err, n.lock.Unlock())
+	}
+	return err
+}

@@ -1,0 +1,487 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// Errors of requests to a node.
+var (
+	// ErrNoTable: the deployment has no table of that name.
+	ErrNoTable = errors.New("no such table")
+	// ErrRejected: the state machine rejected a request; the message says why.
+	ErrRejected = errors.New("rejected")
+)
+
+func sortShards(s []ShardStatus) {
+	slices.SortFunc(s, func(a, b ShardStatus) int {
+		if c := strings.Compare(a.Table, b.Table); c != 0 {
+			return c
+		}
+		return int(a.Partition - b.Partition)
+	})
+}
+
+// Tables lists the deployment's tables by name, as this node's state has them.
+func (n *Node) Tables(context.Context) ([]*statestore.TableInfo, error) {
+	var out []*statestore.TableInfo
+	for _, w := range n.states {
+		if err := w.store.Tables(func(t *statestore.TableInfo) error {
+			out = append(out, t)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(out, func(a, b *statestore.TableInfo) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Table is a table by name, an error wrapping ErrNoTable when there is none.
+func (n *Node) Table(_ context.Context, name string) (*statestore.TableInfo, error) {
+	w := n.stateOf(name)
+	if w == nil {
+		return nil, fmt.Errorf("table %s: this node does not have the state of its partition", name)
+	}
+	t, err := w.store.Table(name)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, fmt.Errorf("%w: %s; `varve table list` shows the tables of deployment %s", ErrNoTable, name, n.opt.Deployment)
+	}
+	return t, nil
+}
+
+func (n *Node) stateOf(table string) *stateWorker {
+	if len(n.states) == 0 {
+		return nil
+	}
+	return n.states[schemas.PartitionOf(table, int32(n.topics.Partitions))]
+}
+
+// ingestKnown takes the shards of every table that the state has and that this
+// node is to ingest.
+func (n *Node) ingestKnown(ctx context.Context) error {
+	ts, err := n.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range ts {
+		if len(n.opt.Tables) > 0 && !slices.Contains(n.opt.Tables, t.Name) {
+			continue
+		}
+		if err := n.Ingest(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Request appends a record of a table and waits until this node's state has
+// applied it. A rejection is in the outcome, not in the error.
+func (n *Node) Request(ctx context.Context, table string, tableID int64, v any) (record.OutcomeMessage, error) {
+	w := n.stateOf(table)
+	if w == nil {
+		return record.OutcomeMessage{}, fmt.Errorf("table %s: this node does not have the state of its partition", table)
+	}
+	h := w.store.Head()
+	m, err := n.bodies.Message(ctx, record.Envelope{
+		ApplyVersion: h.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: h.Offset, Table: table, TableID: tableID,
+	}, v)
+	if err != nil {
+		return record.OutcomeMessage{}, err
+	}
+	off, err := n.producer.AppendSync(ctx, n.topics.Transactions, w.partition, Entry{
+		Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
+	})
+	if err != nil {
+		return record.OutcomeMessage{}, fmt.Errorf("append a %s record: %w", record.TypeOf(v), err)
+	}
+	return n.outcome(ctx, w.partition, off)
+}
+
+// outcome waits for the outcome of a log offset in the outcomes topic.
+func (n *Node) outcome(ctx context.Context, partition int32, offset int64) (record.OutcomeMessage, error) {
+	var out record.OutcomeMessage
+	err := n.follow(ctx, partition, offset, func(d *processors.Decided) bool {
+		if d.Outcome.Derived || d.Outcome.Offset != offset {
+			return false
+		}
+		out = d.Outcome
+		return true
+	})
+	return out, err
+}
+
+// follow reads decided entries from an offset until fn says true.
+func (n *Node) follow(ctx context.Context, partition int32, from int64, fn func(*processors.Decided) bool) error {
+	d, err := openDecided(ctx, n.client, n.topics, partition, from)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	for {
+		ds, err := d.poll(ctx, 100*time.Millisecond)
+		if err != nil {
+			return err
+		}
+		for i := range ds {
+			if fn(&ds[i]) {
+				return nil
+			}
+		}
+		select {
+		case err := <-n.fatal:
+			n.fatal <- err
+			return err
+		default:
+		}
+	}
+}
+
+// EnsureTable creates a table, or finds it as it is. A definition that differs
+// in what cannot change by itself is an error wrapping ErrConfig.
+func (n *Node) EnsureTable(ctx context.Context, def schemas.Definition) (t *statestore.TableInfo, created bool, err error) {
+	if t, err = n.Table(ctx, def.Name); err == nil {
+		return t, false, sameTable(t.Definition, &def)
+	}
+	if !errors.Is(err, ErrNoTable) {
+		return nil, false, err
+	}
+	c := record.CreateTable{Definition: def}
+	if c.Definition.Location == "" {
+		c.Definition.Location = n.store.Location(tablePath(def.Name))
+	}
+	if used, err := n.folderUsed(ctx, def.Name); err != nil {
+		return nil, false, err
+	} else if used {
+		c.SuffixID = true
+	}
+	out, err := n.Request(ctx, def.Name, -1, &c)
+	if err != nil {
+		return nil, false, err
+	}
+	switch {
+	case out.Outcome.Code == record.Accepted:
+		created = true
+	case out.Outcome.Reason == record.TableExists:
+	case out.Outcome.Reason == record.BadDefinition:
+		return nil, false, fmt.Errorf("%w: table %s: its definition cannot be a table: check schema, key, ordering column and partition spec", ErrConfig, def.Name)
+	default:
+		return nil, false, fmt.Errorf("create table %s: %w: %s", def.Name, ErrRejected, out.Outcome.Reason)
+	}
+	if t, err = n.Table(ctx, def.Name); err != nil {
+		return nil, false, err
+	}
+	if !created {
+		return t, false, sameTable(t.Definition, &def)
+	}
+	return t, true, nil
+}
+
+func tablePath(name string) string {
+	ns, t := schemas.SplitName(name)
+	return ns + "/" + t
+}
+
+var errFound = errors.New("found")
+
+func (n *Node) folderUsed(ctx context.Context, name string) (bool, error) {
+	err := n.store.List(ctx, tablePath(name)+"/metadata/", func(objstore.Info) error { return errFound })
+	if errors.Is(err, errFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+// sameTable compares what a configuration says of a table with what it is.
+func sameTable(have, want *schemas.Definition) error {
+	differ := func(what, a, b string) error {
+		return fmt.Errorf("%w: table %s has %s %q, not %q; alter the table, or use another name", ErrConfig, have.Name, what, a, b)
+	}
+	if want.Format != "" && want.Format != have.Format {
+		return differ("format", have.Format, want.Format)
+	}
+	if want.SourceTopic != "" && want.SourceTopic != have.SourceTopic {
+		return differ("source topic", have.SourceTopic, want.SourceTopic)
+	}
+	if a, b := keyNames(have), keyNames(want); len(want.Schemas) > 0 && a != b {
+		return differ("key", a, b)
+	}
+	if want.Order.Kind != have.Order.Kind || want.Order.Path != have.Order.Path {
+		if len(want.Schemas) > 0 {
+			return fmt.Errorf("%w: table %s has another ordering column; use another name", ErrConfig, have.Name)
+		}
+	}
+	return nil
+}
+
+func keyNames(d *schemas.Definition) string {
+	if len(d.Schemas) == 0 {
+		return ""
+	}
+	s := d.Schema()
+	var out []string
+	for _, id := range d.Key {
+		if i := s.ByID(id); i >= 0 {
+			out = append(out, s.Fields[i].Name)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// SourceEvent is one record to produce into a source topic. A nil Key or Value
+// is null; Partition -1 chooses by the key, as Kafka's own producer does.
+type SourceEvent struct {
+	Key, Value []byte
+	Headers    []Header
+	Partition  int32
+}
+
+// Produce publishes events into a source topic, which is made with so many
+// partitions when it is not there, and waits for the broker to have them all.
+func (n *Node) Produce(ctx context.Context, topic string, partitions int, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
+	info, err := n.admin.EnsureSourceTopic(ctx, topic, partitions)
+	if err != nil {
+		return 0, err
+	}
+	return produce(ctx, n.letters, topic, int32(info.Partitions), next, progress)
+}
+
+func produce(ctx context.Context, p *LogProducer, topic string, partitions int32, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
+	failed := make(chan error, 1)
+	var n int64
+	for {
+		e, err := next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return n, err
+		}
+		part := e.Partition
+		switch {
+		case part >= partitions:
+			return n, fmt.Errorf("%w: event %d names partition %d of topic %s, which has %d", ErrConfig, n+1, part, topic, partitions)
+		case part < 0 && e.Key == nil:
+			part = int32(n % int64(partitions))
+		case part < 0:
+			part = int32(schemas.Murmur2(e.Key)&0x7fffffff) % partitions
+		}
+		p.Append(ctx, topic, part, Entry{Key: e.Key, Value: e.Value, Headers: e.Headers}, func(_ int64, err error) {
+			if err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+			}
+		})
+		if n++; n%10_000 == 0 && progress != nil {
+			progress(n)
+		}
+		select {
+		case err := <-failed:
+			return n, err
+		default:
+		}
+	}
+	if err := p.Flush(ctx); err != nil {
+		return n, err
+	}
+	select {
+	case err := <-failed:
+		return n, err
+	default:
+		return n, nil
+	}
+}
+
+// LoadProgress is how far a load is.
+type LoadProgress struct {
+	Read, Of int64 // source offsets taken into the log, and how many there are
+	// Snapshot says that all is in the log and the snapshot is being made.
+	Snapshot bool
+}
+
+// WaitLoaded waits until every event that the table's source holds now is in a
+// committed snapshot (foundations.md, `load`).
+func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadProgress)) error {
+	t, err := n.Table(ctx, table)
+	if err != nil {
+		return err
+	}
+	ends, err := n.admin.Offsets(ctx, t.Definition.SourceTopic)
+	if err != nil {
+		return err
+	}
+	for {
+		if t, err = n.Table(ctx, table); err != nil {
+			return err
+		}
+		var p LoadProgress
+		loaded := true
+		for i := range ends {
+			p.Of += ends[i].High - ends[i].Start
+			end := int64(-1)
+			for _, s := range t.Shards {
+				if s.Partition == int32(i) && s.Topic == t.Definition.SourceTopic {
+					end = s.SourceEnd
+				}
+			}
+			if end < ends[i].High {
+				loaded = false
+				n.flushTable(table, ends[i].High, int32(i))
+			}
+			if end > ends[i].Start {
+				p.Read += end - ends[i].Start
+			}
+		}
+		p.Snapshot = loaded
+		if progress != nil {
+			progress(p)
+		}
+		if loaded {
+			return n.WaitVisible(ctx, table, t.LastChange)
+		}
+		if err := n.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// flushTable asks a shard that has read to the end to flush at once.
+func (n *Node) flushTable(table string, high int64, partition int32) {
+	n.mu.Lock()
+	w := n.shards[shardName(table, partition)]
+	n.mu.Unlock()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	at := w.status.Position
+	w.mu.Unlock()
+	if at >= high {
+		w.flushSoon()
+	}
+}
+
+// pause waits a little, or ends with what stopped the node.
+func (n *Node) pause(ctx context.Context) error {
+	select {
+	case err := <-n.fatal:
+		n.fatal <- err
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(shardTick):
+		return nil
+	}
+}
+
+// WaitVisible waits until a committed snapshot, or commit of metadata, holds
+// what the log offset changed.
+func (n *Node) WaitVisible(ctx context.Context, table string, offset int64) error {
+	for {
+		t, err := n.Table(ctx, table)
+		if err != nil {
+			return err
+		}
+		if t.Head.Through >= offset || t.Pending == nil && !t.Changes {
+			return nil
+		}
+		if err := n.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// DeleteKeys asks every shard to delete keys, given in canonical bytes,
+// ascending and distinct (A5). order is the request's ordering value, nil: none.
+func (n *Node) DeleteKeys(ctx context.Context, table string, keys [][]byte, order *int64) (int64, error) {
+	t, err := n.Table(ctx, table)
+	if err != nil {
+		return 0, err
+	}
+	b, err := record.EncodeKeysBody(nil, &record.KeysBody{Keys: keys})
+	if err != nil {
+		return 0, err
+	}
+	ref, err := n.bodies.Put(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	d := record.DeleteKeys{Keys: ref, Count: int64(len(keys))}
+	if order != nil {
+		d.HasOrder, d.Order = true, *order
+	}
+	out, err := n.Request(ctx, table, t.ID, &d)
+	if err != nil {
+		return 0, err
+	}
+	if out.Outcome.Code != record.Accepted {
+		return 0, fmt.Errorf("delete from %s: %w: %s", table, ErrRejected, out.Outcome.Reason)
+	}
+	return out.Offset, nil
+}
+
+// WaitSettled waits until every shard has answered the request at a log offset,
+// and returns the log offset up to which its effects lie.
+func (n *Node) WaitSettled(ctx context.Context, table string, offset int64) (int64, error) {
+	for {
+		t, err := n.Table(ctx, table)
+		if err != nil {
+			return 0, err
+		}
+		if !slices.Contains(t.Requests, offset) {
+			return t.LastChange, nil
+		}
+		if err := n.pause(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Transactions calls fn with the decided entries of a table's partition from a
+// log offset up to where the log ends now. Entries of other tables come too.
+func (n *Node) Transactions(ctx context.Context, table string, from int64, fn func(*processors.Decided) error) error {
+	part := schemas.PartitionOf(table, int32(n.topics.Partitions))
+	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return err
+	}
+	high := offsets[part].High
+	if from >= high {
+		return nil
+	}
+	var failed error
+	err = n.follow(ctx, part, from, func(d *processors.Decided) bool {
+		if failed = fn(d); failed != nil {
+			return true
+		}
+		return !d.Outcome.Derived && d.Outcome.Offset >= high-1
+	})
+	return errors.Join(failed, err)
+}
+
+// Stopped says why a shard of a table stopped, nil while all run.
+func (n *Node) Stopped(table string) error {
+	for _, s := range n.Shards() {
+		if s.Table == table && s.Stage == ingest.Stopped {
+			return s.Err
+		}
+	}
+	return nil
+}

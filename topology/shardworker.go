@@ -1,0 +1,368 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/statestore"
+)
+
+const (
+	shardTick = 10 * time.Millisecond
+	// sourcePoll is the most records that one hand-over to a shard holds.
+	sourcePoll = 8192
+	// sourceQueue and decidedQueue bound what was read and not yet taken.
+	sourceQueue  = 4
+	decidedQueue = 8
+)
+
+// ShardStatus is where one owned shard stands.
+type ShardStatus struct {
+	Table      string
+	TableID    int64
+	Topic      string
+	Partition  int32
+	Stage      ingest.Stage
+	Err        error
+	Position   int64 // next source offset to read
+	SourceEnd  int64 // end of what was accepted; -1 while appends are in flight
+	SourceHigh int64 // high watermark of the source as last heard
+	Decided    int64 // newest log offset whose outcome was read
+	Idle       bool
+}
+
+// shardWorker drives one shard: it reads the decided log and the source, and
+// gives both to the shard on one goroutine.
+type shardWorker struct {
+	n       *Node
+	shard   *ingest.Shard
+	cfg     ingest.Config
+	box     *mailbox
+	decided *decidedReader
+
+	mu       sync.Mutex
+	status   ShardStatus
+	noSource bool // draining: read no more of the source
+	flush    bool // flush at once whatever waits
+	done     chan struct{}
+}
+
+// sourceBatch is what one poll of the source brought.
+type sourceBatch struct {
+	generation int64
+	recs       []source.Record
+	next       int64
+	high       int64
+	err        error
+}
+
+func shardName(table string, partition int32) string { return fmt.Sprintf("%s/%d", table, partition) }
+
+// Ingest takes every shard of a table's source topic into this node.
+func (n *Node) Ingest(ctx context.Context, t *statestore.TableInfo) error {
+	topic, err := n.admin.Topic(ctx, t.Definition.SourceTopic)
+	if err != nil {
+		return fmt.Errorf("table %s: its source: %w", t.Name, err)
+	}
+	starts, err := n.admin.Offsets(ctx, topic.Name)
+	if err != nil {
+		return err
+	}
+	for _, s := range t.Shards {
+		if s.Topic == topic.Name && s.TopicID != topic.ID && !s.Retired {
+			return fmt.Errorf("%w: table %s: topic %s was made again under its name; retire the old shards with `varve table retire %s`, or give the new topic a table of its own", ErrTopicRecreated, t.Name, topic.Name, t.Name)
+		}
+	}
+	for p := range starts {
+		if err := n.ingestShard(ctx, t, topic, int32(p), starts[p].Start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic TopicInfo, p int32, start int64) error {
+	name := shardName(t.Name, p)
+	n.mu.Lock()
+	_, owned := n.shards[name]
+	n.mu.Unlock()
+	if owned {
+		return nil
+	}
+	w := &shardWorker{n: n, box: newMailbox(), done: make(chan struct{})}
+	part := schemas.PartitionOf(t.Name, int32(n.topics.Partitions))
+	w.cfg = ingest.Config{
+		Table: t.Name, TableID: t.ID, LogStart: start, Partitions: int32(topic.Partitions), Deployment: n.deployment,
+		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
+		Member: fmt.Sprintf("%s:%d", n.opt.Deployment, p),
+		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
+		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
+		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
+		Letters: &letterSender{
+			ctx: n.ctx, producer: n.letters, topic: topic.Name + ".dlq", box: w.box,
+			ensure: func(ctx context.Context, topic string) error {
+				_, err := n.admin.EnsureSourceTopic(ctx, topic, 1)
+				return err
+			},
+		},
+	}
+	var err error
+	if w.shard, err = ingest.New(w.cfg, t.Definition); err != nil {
+		return err
+	}
+	if w.decided, err = openDecided(ctx, n.client, n.topics, part, w.shard.LogFrom()); err != nil {
+		return errors.Join(err, w.shard.Abandon())
+	}
+	w.publish(-1)
+	n.mu.Lock()
+	n.shards[name] = w
+	n.mu.Unlock()
+	n.spawn(w.run)
+	return nil
+}
+
+// Shards is where every owned shard stands, by table and partition.
+func (n *Node) Shards() []ShardStatus {
+	n.mu.Lock()
+	ws := make([]*shardWorker, 0, len(n.shards))
+	for _, w := range n.shards {
+		ws = append(ws, w)
+	}
+	n.mu.Unlock()
+	out := make([]ShardStatus, 0, len(ws))
+	for _, w := range ws {
+		w.mu.Lock()
+		out = append(out, w.status)
+		w.mu.Unlock()
+	}
+	sortShards(out)
+	return out
+}
+
+// publish makes the shard's state visible to others.
+func (w *shardWorker) publish(high int64) {
+	s := w.shard
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if high < 0 {
+		high = w.status.SourceHigh
+	}
+	w.status = ShardStatus{
+		Table: w.cfg.Table, TableID: w.cfg.TableID, Topic: w.cfg.Shard.Topic, Partition: w.cfg.Shard.Partition,
+		Stage: s.Stage(), Err: s.Err(), Position: s.SourceFrom(), SourceEnd: s.SourceEnd(), SourceHigh: high,
+		Decided: s.Decided(), Idle: s.Idle(),
+	}
+}
+
+func (w *shardWorker) stopReading() {
+	w.mu.Lock()
+	w.noSource, w.flush = true, true
+	w.mu.Unlock()
+	w.box.post(func() {})
+}
+
+func (w *shardWorker) flushSoon() {
+	w.mu.Lock()
+	w.flush = true
+	w.mu.Unlock()
+	w.box.post(func() {})
+}
+
+// waitDrained waits until the shard holds nothing that is not in the log.
+func (w *shardWorker) waitDrained(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		st := w.status
+		w.mu.Unlock()
+		if st.Idle || st.Stage == ingest.Stopped || st.Stage == ingest.Fenced {
+			return nil
+		}
+		select {
+		case <-w.done:
+			return nil
+		default:
+		}
+		if err := sleep(ctx, shardTick); err != nil {
+			return fmt.Errorf("table %s, %s/%d did not drain in time: what it held is read again at the next start", st.Table, st.Topic, st.Partition)
+		}
+	}
+}
+
+func (w *shardWorker) run(ctx context.Context) (err error) {
+	defer close(w.done)
+	readCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	decided := make(chan []processors.Decided, decidedQueue)
+	decidedErr := make(chan error, 1)
+	var readers sync.WaitGroup
+	readers.Add(1)
+	go func() {
+		defer readers.Done()
+		defer w.decided.close()
+		for readCtx.Err() == nil {
+			ds, err := w.decided.poll(readCtx, 100*time.Millisecond)
+			if err != nil {
+				decidedErr <- err
+				return
+			}
+			if len(ds) == 0 {
+				continue
+			}
+			select {
+			case decided <- ds:
+			case <-readCtx.Done():
+				return
+			}
+		}
+	}()
+	src := newSourceFeed(w)
+	defer func() {
+		stop()
+		src.stop()
+		readers.Wait()
+		err = errors.Join(err, w.shard.Close())
+	}()
+	tick := time.NewTicker(shardTick)
+	defer tick.Stop()
+	w.shard.Claim(ctx)
+	for {
+		w.box.run()
+		w.mu.Lock()
+		noSource := w.noSource
+		if w.flush {
+			w.shard.FlushSoon()
+			w.flush = noSource
+		}
+		w.mu.Unlock()
+		switch w.shard.Stage() {
+		case ingest.Stopped:
+			w.publish(-1)
+			return w.shard.Err()
+		case ingest.Idle:
+			w.shard.Claim(ctx)
+		case ingest.Fenced:
+			w.publish(-1)
+			return fmt.Errorf("table %s, %s/%d: another owner claimed the shard; this node gives it up: stop one of them, then start this one again", w.cfg.Table, w.cfg.Shard.Topic, w.cfg.Shard.Partition)
+		}
+		var batches <-chan sourceBatch
+		if w.shard.WantsSource() && !noSource {
+			if batches, err = src.feed(readCtx, w.shard.Generation(), w.shard.SourceFrom()); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-decidedErr:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case ds := <-decided:
+			w.shard.OnDecided(ctx, ds)
+			w.shard.Tick(ctx, nowMs())
+		case b := <-batches:
+			if b.err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return b.err
+			}
+			if b.generation == w.shard.Generation() {
+				w.shard.OnSource(ctx, nowMs(), b.recs, b.next)
+				w.publish(b.high)
+				continue
+			}
+		case <-w.box.signal:
+			w.box.run()
+			w.shard.Tick(ctx, nowMs())
+		case <-tick.C:
+			w.shard.Tick(ctx, nowMs())
+		}
+		w.publish(-1)
+	}
+}
+
+func nowMs() int64 { return time.Now().UnixMilli() }
+
+// sourceFeed reads the shard's source partition ahead of it, from wherever the
+// shard's generation starts.
+type sourceFeed struct {
+	w          *shardWorker
+	generation int64
+	batches    chan sourceBatch
+	cancel     context.CancelFunc
+	finished   chan struct{}
+}
+
+func newSourceFeed(w *shardWorker) *sourceFeed { return &sourceFeed{w: w} }
+
+func (f *sourceFeed) stop() {
+	if f.cancel != nil {
+		f.cancel()
+		<-f.finished
+		f.cancel = nil
+	}
+}
+
+func (f *sourceFeed) feed(ctx context.Context, generation, from int64) (<-chan sourceBatch, error) {
+	if f.cancel != nil && f.generation == generation {
+		return f.batches, nil
+	}
+	f.stop()
+	r, err := OpenLogReader(ctx, f.w.n.client, ReaderOptions{
+		Topic: f.w.cfg.Shard.Topic, Partition: f.w.cfg.Shard.Partition, Offset: from, Committed: true, MaxWait: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("table %s: its source: %w", f.w.cfg.Table, err)
+	}
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.generation, f.batches, f.finished = generation, make(chan sourceBatch, sourceQueue), make(chan struct{})
+	go f.read(ctx, r, f.batches, f.finished, generation)
+	return f.batches, nil
+}
+
+func (f *sourceFeed) read(ctx context.Context, r *LogReader, out chan<- sourceBatch, finished chan<- struct{}, generation int64) {
+	defer close(finished)
+	defer r.Close()
+	high := int64(-1)
+	for ctx.Err() == nil {
+		rs, err := r.Poll(ctx, 100*time.Millisecond, sourcePoll)
+		b := sourceBatch{generation: generation, next: r.Next(), high: r.HighWatermark(), err: err}
+		if err == nil && len(rs) == 0 && b.high == high {
+			continue
+		}
+		high = b.high
+		b.recs = make([]source.Record, 0, len(rs))
+		for i := range rs {
+			x := &rs[i]
+			if x.Control {
+				continue
+			}
+			s := source.Record{
+				Topic: f.w.cfg.Shard.Topic, Partition: f.w.cfg.Shard.Partition, Offset: x.Offset, TimeMs: x.TimeMs, Key: x.Key, Value: x.Value,
+			}
+			for j := range x.Headers {
+				s.Headers = append(s.Headers, source.Header{Key: x.Headers[j].Key, Value: x.Headers[j].Value})
+			}
+			b.recs = append(b.recs, s)
+		}
+		select {
+		case out <- b:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/publisher"
+	"github.com/varve-io/varve/processors/state"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
+)
+
+const (
+	statePoll = 20 * time.Millisecond
+	// catchUpReport is how often catching up says how far it is.
+	catchUpReport = 5 * time.Second
+	// retryMin and retryMax bound the waits between attempts at what is away.
+	retryMin = 100 * time.Millisecond
+	retryMax = 10 * time.Second
+	// maxPublishers publish a partition's tables side by side.
+	maxPublishers = 4
+)
+
+// stateWorker drives one transactions partition and publishes its tables.
+type stateWorker struct {
+	n         *Node
+	partition int32
+	store     *statestore.Store
+	machine   *state.Machine
+	reader    *LogReader
+	box       *mailbox
+	appender  *logAppender
+	pub       *publisher.Publisher
+	log       *slog.Logger
+
+	mu       sync.Mutex
+	cond     *sync.Cond
+	applied  int64            // newest committed log offset
+	building map[int64]bool   // tables that a publisher works on
+	waiting  map[int64]string // why a table's cut is not published yet
+	slots    chan struct{}
+}
+
+func (n *Node) openState(ctx context.Context, p int32, high int64) (_ *stateWorker, err error) {
+	dir := filepath.Join(n.opt.Data, "state", strconv.Itoa(int(p)))
+	st, err := statestore.Open(dir, statestore.Options{Log: n.log})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, st.Close())
+		}
+	}()
+	w := &stateWorker{
+		n: n, partition: p, store: st, box: newMailbox(), log: n.log.With("partition", p),
+		building: map[int64]bool{}, waiting: map[int64]string{}, slots: make(chan struct{}, maxPublishers),
+	}
+	w.cond = sync.NewCond(&w.mu)
+	w.appender = &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: p, box: w.box}
+	w.machine = state.New(state.Config{
+		Store: st, Bodies: n.bodies, Log: w.appender, Logger: w.log,
+		Outcomes: &outcomeSender{ctx: n.ctx, producer: n.producer, topic: n.topics.Outcomes, partition: p, box: w.box},
+	})
+	w.pub = publisher.New(publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log})
+	h := st.Head()
+	if h.Offset >= 0 {
+		if h.Deployment != n.deployment || h.Partition != p {
+			return nil, fmt.Errorf("%w: %s; remove the folder, it is rebuilt from the log", statestore.ErrIdentity, dir)
+		}
+		if err := n.admin.CheckHighWatermark(ctx, []UsedOffset{{
+			Topic: n.topics.Transactions, Partition: p, Next: h.Offset + 1, Since: h.Offset, By: fmt.Sprintf("the state of partition %d", p),
+		}}); err != nil {
+			return nil, err
+		}
+		last, err := n.readOne(ctx, n.topics.Transactions, p, h.Offset)
+		if err != nil {
+			return nil, err
+		}
+		r := stateRecord(last)
+		if last.Offset != h.Offset {
+			return nil, w.machine.CheckLast(nil)
+		}
+		if err := w.machine.CheckLast(&r); err != nil {
+			return nil, err
+		}
+	}
+	last, err := w.lastOutcome(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if w.reader, err = OpenLogReader(ctx, n.client, ReaderOptions{Topic: n.topics.Transactions, Partition: p, Offset: h.Offset + 1, MaxWait: 100 * time.Millisecond}); err != nil {
+		return nil, err
+	}
+	if err := w.machine.Resume(last); err != nil {
+		return nil, err
+	}
+	return w, w.catchUp(ctx, high)
+}
+
+// lastOutcome is the newest log offset that the outcomes topic has, -1: none (L11).
+func (w *stateWorker) lastOutcome(ctx context.Context) (int64, error) {
+	offsets, err := w.n.admin.Offsets(ctx, w.n.topics.Outcomes)
+	if err != nil {
+		return -1, err
+	}
+	high := offsets[w.partition].High
+	if high == 0 {
+		return -1, nil
+	}
+	r, err := w.n.readOne(ctx, w.n.topics.Outcomes, w.partition, high-1)
+	if err != nil {
+		return -1, err
+	}
+	var m record.OutcomeMessage
+	if err := record.DecodeOutcomeMessage(r.Key, r.Value, &m); err != nil {
+		return -1, fmt.Errorf("outcomes topic, offset %d: %w", high-1, err)
+	}
+	if m.Derived {
+		return m.Offset - 1, nil
+	}
+	return m.Offset, nil
+}
+
+// catchUp applies the log up to where it ended at the start.
+func (w *stateWorker) catchUp(ctx context.Context, high int64) error {
+	from := w.machine.Next()
+	last := time.Now()
+	for w.machine.Next() < high {
+		if err := w.step(ctx, time.Second); err != nil {
+			return err
+		}
+		if time.Since(last) > catchUpReport {
+			last = time.Now()
+			w.log.Info("catching up with the log", "applied", w.machine.Next()-from, "of", high-from)
+		}
+	}
+	w.machine.Ready()
+	return nil
+}
+
+// step reads once and applies what came.
+func (w *stateWorker) step(ctx context.Context, wait time.Duration) error {
+	w.box.run()
+	if err := w.machine.Err(); err != nil {
+		return err
+	}
+	rs, err := w.reader.Poll(ctx, wait, 8192)
+	if err != nil {
+		return err
+	}
+	recs := make([]statestore.Record, len(rs))
+	for i := range rs {
+		recs[i] = stateRecord(&rs[i])
+	}
+	wait = retryMin
+	for {
+		now := time.Now().UnixMilli()
+		err := w.machine.OnLog(ctx, now, recs, w.reader.Next() >= w.reader.HighWatermark())
+		if err == nil {
+			break
+		}
+		if w.machine.Err() != nil {
+			return err
+		}
+		w.log.Warn("a record waits for its body", "offset", w.machine.Next(), "error", err)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, retryMax)
+	}
+	w.mu.Lock()
+	if o := w.machine.Next() - 1; o != w.applied {
+		w.applied = o
+		w.cond.Broadcast()
+	}
+	w.mu.Unlock()
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+func (w *stateWorker) run(ctx context.Context) error {
+	defer w.reader.Close()
+	var pubs sync.WaitGroup
+	defer pubs.Wait()
+	for ctx.Err() == nil {
+		if err := w.step(ctx, statePoll); err != nil {
+			return err
+		}
+		now := time.Now().UnixMilli()
+		if !w.n.has(RolePublisher) {
+			continue
+		}
+		w.machine.Tick(ctx, now)
+		for _, c := range w.machine.Pending() {
+			w.mu.Lock()
+			busy := w.building[c.TableID]
+			w.building[c.TableID] = true
+			w.mu.Unlock()
+			if busy {
+				continue
+			}
+			pubs.Add(1)
+			go func() {
+				defer pubs.Done()
+				w.publish(ctx, c)
+			}()
+		}
+	}
+	return nil
+}
+
+// publish builds and commits a table's pending cut, with retries, until a
+// SnapshotCommitted is in the log. Only a foreign commit ends it early.
+func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
+	defer func() {
+		w.mu.Lock()
+		delete(w.building, c.TableID)
+		w.mu.Unlock()
+	}()
+	select {
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
+	case <-ctx.Done():
+		return
+	}
+	wait := retryMin
+	for attempt := int64(1); ctx.Err() == nil; attempt++ {
+		frozen, err := w.store.Frozen(c.TableID)
+		if err != nil {
+			w.n.fail(fmt.Errorf("table %s: %w", c.Table, err))
+			return
+		}
+		if frozen == nil || frozen.Build != c.Build {
+			return // confirmed meanwhile
+		}
+		res, err := w.pub.Publish(ctx, frozen)
+		if err == nil {
+			w.setWaiting(c.TableID, "")
+			w.box.post(func() { w.machine.Published(c.TableID, res.VectorBytes) })
+			w.confirm(ctx, c, &res.Committed)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		w.setWaiting(c.TableID, err.Error())
+		w.log.Error("a cut could not be published", "table", c.Table, "build", c.Build, "attempt", attempt, "error", err)
+		if errors.Is(err, publisher.ErrForeign) {
+			return
+		}
+		if attempt == 1 {
+			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: publisher.Cause(err)})
+		}
+		if sleep(ctx, wait) != nil {
+			return
+		}
+		wait = min(2*wait, retryMax)
+	}
+}
+
+func (w *stateWorker) setWaiting(table int64, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if why == "" {
+		delete(w.waiting, table)
+	} else {
+		w.waiting[table] = why
+	}
+}
+
+func (w *stateWorker) append(ctx context.Context, c statestore.CutNotice, v any) int64 {
+	h := w.store.Head()
+	m, err := w.n.bodies.Message(ctx, record.Envelope{
+		ApplyVersion: h.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: h.Offset, Table: c.Table, TableID: c.TableID,
+	}, v)
+	if err != nil {
+		w.log.Error("a record could not be made", "table", c.Table, "error", err)
+		return -1
+	}
+	off, err := w.n.producer.AppendSync(ctx, w.n.topics.Transactions, w.partition, Entry{
+		Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
+	})
+	if err != nil {
+		w.log.Error("a record could not be appended", "table", c.Table, "error", err)
+		return -1
+	}
+	return off
+}
+
+// confirm appends the SnapshotCommitted and waits until it was applied.
+func (w *stateWorker) confirm(ctx context.Context, c statestore.CutNotice, s *record.SnapshotCommitted) {
+	if off := w.append(ctx, c, s); off >= 0 {
+		w.waitApplied(ctx, off)
+	}
+}
+
+// waitApplied waits until the state has applied a log offset.
+func (w *stateWorker) waitApplied(ctx context.Context, offset int64) {
+	stop := context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		w.cond.Broadcast()
+		w.mu.Unlock()
+	})
+	defer stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.applied < offset && ctx.Err() == nil {
+		w.cond.Wait()
+	}
+}
+
+var _ processors.Appender = (*logAppender)(nil)
