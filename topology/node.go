@@ -52,9 +52,6 @@ type NodeOptions struct {
 	Logger      *slog.Logger
 }
 
-// DefaultDeployment names a deployment that was given no name.
-const DefaultDeployment = "varve"
-
 // Node runs roles over one deployment.
 type Node struct {
 	opt      NodeOptions

@@ -468,3 +468,12 @@ func (s *Shard) published(ctx context.Context, d *processors.Decided) error {
 	}
 	return nil
 }
+
+// Entries calls fn with what the key index has confirmed, in key order: what a
+// restarted owner must come to as well (K4).
+func (s *Shard) Entries(fn func(*keyindex.Entry) error) error {
+	if s.index == nil {
+		return nil
+	}
+	return s.index.Iterate(fn)
+}

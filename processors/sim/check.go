@@ -1,0 +1,325 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/processors/state"
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/iceberg"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/keyindex"
+)
+
+// check holds the settled world against the model.
+func (w *World) check() error {
+	m := newModel(w)
+	if err := m.fold(int64(len(w.log))); err != nil {
+		return err
+	}
+	for p := range w.sources {
+		if m.ends[p] != int64(len(w.sources[p])) {
+			return fmt.Errorf("shard %d ends at source offset %d of %d", p, m.ends[p], len(w.sources[p]))
+		}
+	}
+	last := int64(-1)
+	for build, c := range w.published {
+		if c.SnapshotID == 0 {
+			continue
+		}
+		got, err := w.readSnapshot(c)
+		if err != nil {
+			return fmt.Errorf("snapshot of the cut at %d: %w", build, err)
+		}
+		if want := m.cutRows[build]; !maps.Equal(got, want) {
+			return fmt.Errorf("snapshot of the cut at %d: %s", build, differ(want, got))
+		}
+		last = max(last, build)
+	}
+	if last >= 0 {
+		got, err := w.readSnapshot(w.published[last])
+		if err != nil {
+			return err
+		}
+		if want := m.rows(); !maps.Equal(got, want) {
+			return fmt.Errorf("the last snapshot: %s", differ(want, got))
+		}
+	} else if len(m.rows()) > 0 {
+		return fmt.Errorf("rows live, and no snapshot was published")
+	}
+	if err := w.checkMembers(); err != nil {
+		return err
+	}
+	for _, o := range w.owners {
+		if err := w.checkIndex(o); err != nil {
+			return fmt.Errorf("owner %s: %w", o.name, err)
+		}
+	}
+	return nil
+}
+
+func differ(want, got map[int]int64) string {
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		v, ok := got[k]
+		if !ok {
+			return fmt.Sprintf("key %d is missing (%d rows, %d wanted)", k, len(got), len(want))
+		}
+		if v != want[k] {
+			return fmt.Sprintf("key %d has another version (%d rows, %d wanted)", k, len(got), len(want))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[k]; !ok {
+			return fmt.Sprintf("key %d should not be there (%d rows, %d wanted)", k, len(got), len(want))
+		}
+	}
+	return "equal"
+}
+
+func (w *World) read(location string) ([]byte, error) {
+	key, ok := w.mem.Key(location)
+	if !ok {
+		return nil, fmt.Errorf("%s is not in the store", location)
+	}
+	return w.mem.ReadAll(w.ctx, key, 1<<30)
+}
+
+// readSnapshot reads rows from the files alone, as a reader would.
+func (w *World) readSnapshot(c *record.SnapshotCommitted) (map[int]int64, error) {
+	list, err := w.read(c.ManifestList)
+	if err != nil {
+		return nil, err
+	}
+	manifests, err := iceberg.ReadManifestList(list)
+	if err != nil {
+		return nil, err
+	}
+	var data, deletes []iceberg.Entry
+	for i := range manifests {
+		b, err := w.read(manifests[i].Path)
+		if err != nil {
+			return nil, err
+		}
+		m, err := iceberg.ReadManifest(b)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.Inherit(&manifests[i]); err != nil {
+			return nil, err
+		}
+		for _, e := range m.Entries {
+			if e.Status == iceberg.Deleted {
+				continue
+			}
+			if e.File.Content == iceberg.Data {
+				data = append(data, e)
+			} else {
+				deletes = append(deletes, e)
+			}
+		}
+	}
+	vectors := map[string]*dv.Vector{}
+	for i := range deletes {
+		f := &deletes[i].File
+		if vectors[f.ReferencedDataFile] != nil {
+			return nil, fmt.Errorf("two vectors for %s", f.ReferencedDataFile)
+		}
+		b, err := w.read(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		if vectors[f.ReferencedDataFile], err = dv.Decode(b[*f.ContentOffset : *f.ContentOffset+*f.ContentSize]); err != nil {
+			return nil, err
+		}
+	}
+	out := map[int]int64{}
+	for i := range data {
+		f := &data[i].File
+		b, err := w.read(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		file, err := rows.Open(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return nil, err
+		}
+		cols, err := file.Read(w.def.Schema().Fields[:2])
+		if err != nil {
+			return nil, err
+		}
+		v := vectors[f.Path]
+		delete(vectors, f.Path)
+		for row := range cols[0].Len() {
+			if v != nil && v.Contains(uint64(row)) {
+				continue
+			}
+			k, err := w.keyOf(&cols[0], row)
+			if err != nil {
+				return nil, err
+			}
+			if _, doubled := out[k]; doubled {
+				return nil, fmt.Errorf("key %d lives twice", k)
+			}
+			out[k] = cols[1].Ints[row]
+		}
+	}
+	if len(vectors) > 0 {
+		return nil, fmt.Errorf("%d vectors name no live file", len(vectors))
+	}
+	return out, nil
+}
+
+func (w *World) keyOf(c *rows.Column, row int) (int, error) {
+	if !w.opt.Strings {
+		return int(c.Ints[row]), nil
+	}
+	var k int
+	_, err := fmt.Sscanf(string(bytes.TrimLeft(c.BytesAt(row), "key-x")), "%d", &k)
+	return k, err
+}
+
+// checkMembers compares every hash that members sent, and a member that
+// replays the whole log with one that lived through it.
+func (w *World) checkMembers() error {
+	fresh := &member{w: w, fs: vfs.NewMem(), hashes: map[int64]record.Hash{}}
+	if err := fresh.open(); err != nil {
+		return err
+	}
+	defer fresh.store.Close()
+	for fresh.machine.Next() < int64(len(w.log)) {
+		if err := fresh.apply(1 + w.rng.Intn(50)); err != nil {
+			return err
+		}
+	}
+	if err := fresh.machine.OnLog(w.ctx, w.now, nil, true); err != nil {
+		return err
+	}
+	want, err := dump(fresh.store)
+	if err != nil {
+		return err
+	}
+	for i, m := range w.members {
+		if err := m.machine.OnLog(w.ctx, w.now, nil, true); err != nil {
+			return err
+		}
+		for off, h := range m.hashes {
+			if d := w.ownOutcome(off); d != h {
+				return fmt.Errorf("member %d has another hash at log offset %d", i, off)
+			}
+		}
+		if m.store.Head().Chain != fresh.store.Head().Chain {
+			return fmt.Errorf("member %d and a replay differ in their last hash", i)
+		}
+		got, err := dump(m.store)
+		if err != nil {
+			return err
+		}
+		if k := firstDifference(want, got); k != "" {
+			return fmt.Errorf("member %d and a replay differ at state key %q", i, k)
+		}
+	}
+	return nil
+}
+
+func (w *World) ownOutcome(off int64) record.Hash {
+	for i := range w.decided {
+		if d := &w.decided[i].Outcome; d.Offset == off && !d.Derived {
+			return d.Chain
+		}
+	}
+	return record.Hash{}
+}
+
+func dump(s *statestore.Store) (map[string]string, error) {
+	out := map[string]string{}
+	return out, s.Dump(func(k, v []byte) error {
+		out[string(k)] = string(v)
+		return nil
+	})
+}
+
+func firstDifference(a, b map[string]string) string {
+	for _, k := range slices.Sorted(maps.Keys(a)) {
+		if v, ok := b[k]; !ok || v != a[k] {
+			return k
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(b)) {
+		if _, ok := a[k]; !ok {
+			return k
+		}
+	}
+	return ""
+}
+
+// checkIndex: K4. An index folded from the log alone equals the owner's.
+func (w *World) checkIndex(o *owner) error {
+	if o.shard.Stage() != ingest.Running {
+		return nil
+	}
+	dir := filepath.Join(w.opt.Dir, "refold-"+o.name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	twin := &owner{w: w, name: o.name + "-refold", partition: o.partition, dir: dir}
+	if err := twin.open(); err != nil {
+		return err
+	}
+	twin.shard.OnDecided(w.ctx, w.decided[:o.next])
+	if err := twin.shard.Err(); err != nil {
+		return err
+	}
+	want, err := entries(twin.shard)
+	if err != nil {
+		return err
+	}
+	got, err := entries(o.shard)
+	if err != nil {
+		return err
+	}
+	if len(want) != len(got) {
+		return fmt.Errorf("the index has %d entries, one folded from the log %d", len(got), len(want))
+	}
+	for i := range want {
+		if want[i] != got[i] {
+			return fmt.Errorf("index entry %d is %+v, folded from the log %+v", i, got[i], want[i])
+		}
+	}
+	return twin.shard.Abandon()
+}
+
+func entries(s *ingest.Shard) ([]keyindex.Entry, error) {
+	var out []keyindex.Entry
+	err := s.Entries(func(e *keyindex.Entry) error {
+		out = append(out, *e)
+		return nil
+	})
+	return out, err
+}
+
+// Close releases what the world holds.
+func (w *World) Close() error {
+	var err error
+	for _, o := range w.owners {
+		if e := o.shard.Abandon(); e != nil {
+			err = e
+		}
+	}
+	for _, m := range w.members {
+		if e := m.store.Close(); e != nil {
+			err = e
+		}
+	}
+	return err
+}
+
+var _ state.Outcomes = (*member)(nil)

@@ -1,0 +1,333 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand"
+	randv2 "math/rand/v2"
+	"slices"
+
+	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/processors/publisher"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+func crashRNG(r *rand.Rand) *randv2.Rand { return randv2.New(randv2.NewPCG(r.Uint64(), r.Uint64())) }
+
+var errInjected = errors.New("injected fault")
+
+// Run runs the world's steps, settles it and checks it.
+func (w *World) Run() error {
+	for p := range w.opt.Shards {
+		if _, err := w.addOwner(p); err != nil {
+			return err
+		}
+	}
+	w.mem.SetHook(func(c objstore.Call) error {
+		// A failing call of the publisher only: an owner's failed write stops it.
+		if w.faults > 0 && w.rng.Intn(3) == 0 {
+			w.faults--
+			return errInjected
+		}
+		return nil
+	})
+	for i := range w.opt.Steps {
+		if err := w.step(); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	if err := w.quiesce(); err != nil {
+		return err
+	}
+	return w.check()
+}
+
+// step lets one thing happen.
+func (w *World) step() error {
+	w.now += int64(w.rng.Intn(30))
+	switch n := w.rng.Intn(100); {
+	case n < 22:
+		w.produce()
+	case n < 40:
+		return w.pickOwner().deliverDecided(1 + w.rng.Intn(5))
+	case n < 55:
+		return w.pickOwner().deliverSource(1 + w.rng.Intn(6))
+	case n < 60:
+		o := w.pickOwner()
+		if w.rng.Intn(3) == 0 {
+			o.shard.FlushSoon()
+		}
+		o.shard.Tick(w.ctx, w.now)
+		return o.wake()
+	case n < 72:
+		w.deliver()
+	case n < 84:
+		return w.pickMember().apply(1 + w.rng.Intn(6))
+	case n < 88:
+		m := w.pickMember()
+		m.machine.Tick(w.ctx, w.now)
+		return m.machine.Err()
+	case n < 92:
+		return w.publish(w.pickMember(), w.rng.Intn(3) == 0)
+	case n < 94:
+		if w.opt.Requests {
+			return w.askDelete()
+		}
+	case n < 97:
+		if w.opt.Crashes {
+			if w.rng.Intn(3) == 0 {
+				return w.pickMember().crash()
+			}
+			return w.pickOwner().crash()
+		}
+	default:
+		if w.opt.TwoOwners && len(w.owners) < w.opt.Shards+2 {
+			_, err := w.addOwner(w.rng.Intn(w.opt.Shards))
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *World) pickOwner() *owner   { return w.owners[w.rng.Intn(len(w.owners))] }
+func (w *World) pickMember() *member { return w.members[w.rng.Intn(len(w.members))] }
+
+// wake lets an owner whose epoch is gone claim again, as its node would.
+func (o *owner) wake() error {
+	switch o.shard.Stage() {
+	case ingest.Stopped:
+		return o.shard.Err()
+	case ingest.Idle:
+		o.shard.Claim(o.w.ctx)
+	case ingest.Fenced:
+		// The group gives it the shard anew only sometimes.
+		if o.w.rng.Intn(8) == 0 {
+			o.shard.Claim(o.w.ctx)
+		}
+	}
+	return nil
+}
+
+// deliver brings one append of some sender to the log.
+func (w *World) deliver() {
+	var nets []*network
+	for _, o := range w.owners {
+		nets = append(nets, o.net)
+	}
+	for _, m := range w.members {
+		nets = append(nets, m.net)
+	}
+	nets = append(nets, w.lost...)
+	nets = slices.DeleteFunc(nets, func(n *network) bool { return len(n.queue) == 0 })
+	if len(nets) > 0 {
+		nets[w.rng.Intn(len(nets))].deliver()
+	}
+}
+
+// produce makes one event of a random key.
+func (w *World) produce() {
+	e := event{
+		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.rng.Int63n(1 << 40),
+		order: int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0,
+	}
+	p := e.key % w.opt.Shards
+	rec := source.Record{Topic: "t", Partition: int32(p), Offset: int64(len(w.sources[p])), TimeMs: w.now}
+	id := keyText(e.key, w.opt.Strings)
+	rec.Key = []byte(`{"id":` + id + `}`)
+	if e.del {
+		// A null value is a delete without an ordering value.
+		e.hasOrd = false
+	} else {
+		v := map[string]any{"id": json.RawMessage(id), "v": e.value}
+		if e.hasOrd {
+			v["o"] = e.order
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			panic(err)
+		}
+		rec.Value = b
+	}
+	w.sources[p] = append(w.sources[p], rec)
+	w.events[p] = append(w.events[p], e)
+}
+
+// askDelete appends a DeleteKeys of some keys.
+func (w *World) askDelete() error {
+	q := asked{hasOrd: w.opt.Ordered && w.rng.Intn(2) == 0, order: int64(w.rng.Intn(12))}
+	var keys [][]byte
+	for range 1 + w.rng.Intn(3) {
+		k := w.rng.Intn(w.opt.Keys)
+		if slices.Contains(q.keys, k) {
+			continue
+		}
+		q.keys = append(q.keys, k)
+		b := rows.NewBatch(w.def.Schema())
+		if w.opt.Strings {
+			var s string
+			if err := json.Unmarshal([]byte(keyText(k, true)), &s); err != nil {
+				return err
+			}
+			b.Cols[0].AppendBytes([]byte(s))
+		} else {
+			b.Cols[0].AppendInt(int64(k))
+		}
+		b.AppendEvent(rows.Delete, 0, 0, false)
+		key, err := w.encoder.Append(nil, b, 0)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, slices.Compare)
+	body, err := record.EncodeKeysBody(nil, &record.KeysBody{Keys: keys})
+	if err != nil {
+		return err
+	}
+	ref, err := w.bodies.Put(w.ctx, body)
+	if err != nil {
+		return err
+	}
+	w.asked[int64(len(w.log))] = q
+	return w.request(tableName, w.tableID, &record.DeleteKeys{Keys: ref, Count: int64(len(keys)), HasOrder: q.hasOrd, Order: q.order})
+}
+
+// publish lets a member publish a pending cut that it has seen, or one that it
+// still has from long ago.
+func (w *World) publish(m *member, faulty bool) error {
+	f, err := m.store.Frozen(w.tableID)
+	if err != nil || f == nil {
+		return err
+	}
+	if faulty {
+		w.faults = 1 + w.rng.Intn(3)
+	}
+	res, err := publisher.New(publisher.Config{Store: w.mem, Bodies: w.bodies, Logger: w.logger}).Publish(w.ctx, f)
+	w.faults = 0
+	if err != nil {
+		w.steps["publish failed"]++
+		if !errors.Is(err, errInjected) {
+			if w.behind(m) {
+				return nil // another member published what this one has not read
+			}
+			return fmt.Errorf("publish the cut at %d: %w", f.Build, err)
+		}
+		return w.enqueue(m, &record.SnapshotFailed{Cut: f.Cut, Build: f.Build, Attempt: 1, Cause: publisher.Cause(err)})
+	}
+	w.steps["published"]++
+	c := res.Committed
+	if old := w.published[f.Build]; old != nil {
+		if old.SnapshotID != c.SnapshotID || old.MetadataHash != c.MetadataHash || old.ManifestList != c.ManifestList {
+			return fmt.Errorf("two publishers of the cut at %d wrote different snapshots", f.Build)
+		}
+	}
+	w.published[f.Build] = &c
+	if w.rng.Intn(6) == 0 {
+		return nil // the publisher dies before it can say so
+	}
+	return w.enqueue(m, &c)
+}
+
+func (w *World) behind(m *member) bool { return m.machine.Next() < int64(len(w.log)) }
+
+// enqueue sends a record of a member through its network.
+func (w *World) enqueue(m *member, v any) error {
+	msg, err := w.bodies.Message(w.ctx, record.Envelope{
+		ApplyVersion: 1, Request: w.requestID(), OffsetSeen: m.store.Head().Offset, Table: tableName, TableID: w.tableID,
+	}, v)
+	if err != nil {
+		return err
+	}
+	m.net.Append(msg, func(int64, error) {})
+	return nil
+}
+
+// quiesce stops the faults and lets everything come to rest: one live owner a
+// shard, every event in the log, everything published.
+func (w *World) quiesce() error {
+	w.mem.SetHook(nil)
+	for range 10_000 {
+		w.now += 200
+		busy := false
+		for _, o := range w.owners {
+			if err := o.deliverDecided(1 << 20); err != nil {
+				return err
+			}
+			if o.shard.Stage() == ingest.Idle {
+				o.shard.Claim(w.ctx)
+			}
+			if err := o.deliverSource(1 << 20); err != nil {
+				return err
+			}
+			o.shard.FlushSoon()
+			o.shard.Tick(w.ctx, w.now)
+			if err := o.shard.Err(); err != nil {
+				return err
+			}
+		}
+		for _, n := range w.networks() {
+			for len(n.queue) > 0 {
+				n.deliver()
+				busy = true
+			}
+		}
+		for _, m := range w.members {
+			if err := m.apply(1 << 20); err != nil {
+				return err
+			}
+			m.machine.Tick(w.ctx, w.now)
+		}
+		if f, err := w.members[0].store.Frozen(w.tableID); err != nil {
+			return err
+		} else if f != nil {
+			if err := w.publish(w.members[0], false); err != nil {
+				return err
+			}
+			busy = true
+		}
+		t, err := w.members[0].store.Table(tableName)
+		if err != nil {
+			return err
+		}
+		done := !busy && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && w.outcomeNext() == int64(len(w.log))
+		for p := range w.sources {
+			ended := false
+			for _, s := range t.Shards {
+				ended = ended || int(s.Partition) == p && s.SourceEnd == int64(len(w.sources[p]))
+			}
+			done = done && ended
+			if !w.owned(p) {
+				if _, err := w.addOwner(p); err != nil {
+					return err
+				}
+				done = false
+			}
+		}
+		if done {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: events, requests or cuts are left after 10,000 rounds without a fault", errStuck)
+}
+
+func (w *World) networks() []*network {
+	out := slices.Clone(w.lost)
+	for _, o := range w.owners {
+		out = append(out, o.net)
+	}
+	for _, m := range w.members {
+		out = append(out, m.net)
+	}
+	return out
+}
+
+// owned says whether some owner of the partition is running or on its way to.
+func (w *World) owned(p int) bool {
+	return slices.ContainsFunc(w.owners, func(o *owner) bool {
+		return o.partition == p && (o.shard.Stage() == ingest.Running || o.shard.Stage() == ingest.Claiming)
+	})
+}

@@ -1,0 +1,384 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/processors/state"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// Options of a world.
+type Options struct {
+	Seed       int64
+	Shards     int  // source partitions
+	Keys       int  // distinct keys; key k is always in shard k mod Shards
+	Ordered    bool // the table has an ordering column
+	Strings    bool // the key is a string: a hashed index
+	Steps      int
+	Crashes    bool
+	TwoOwners  bool
+	Requests   bool // DeleteKeys
+	Dir        string
+	FlushEvery int // events that fill a buffer
+	Trace      io.Writer
+}
+
+const tableName = "t"
+
+var topicID = [16]byte{7}
+
+// World is one simulated deployment of one table in one transactions partition.
+type World struct {
+	opt    Options
+	rng    *rand.Rand
+	ctx    context.Context
+	now    int64
+	mem    *objstore.Mem
+	bodies *processors.Bodies
+	logger *slog.Logger
+
+	log       []statestore.Record // the transactions partition
+	outcomes  []statestore.Message
+	decided   []processors.Decided // pairs, as far as outcomes reach
+	sources   [][]source.Record
+	published map[int64]*record.SnapshotCommitted
+
+	members []*member
+	owners  []*owner
+	serial  int
+	tableID int64
+	def     schemas.Definition
+	letters int
+
+	lost  []*network
+	steps map[string]int
+}
+
+// network holds appends on their way to the log, in their sender's order. It
+// outlives its sender: what a dead owner sent may still arrive.
+type network struct {
+	w     *World
+	queue []sent
+	dead  bool // the sender is gone: nobody hears done
+}
+
+type sent struct {
+	m    record.Message
+	done func(int64, error)
+}
+
+func (n *network) Append(m record.Message, done func(int64, error)) {
+	n.queue = append(n.queue, sent{record.Message{
+		Key: append([]byte(nil), m.Key...), Header: m.Header, Value: append([]byte(nil), m.Value...),
+	}, done})
+}
+
+// deliver brings the oldest append to the log.
+func (n *network) deliver() {
+	s := n.queue[0]
+	n.queue = n.queue[1:]
+	off := n.w.append(s.m)
+	if !n.dead {
+		s.done(off, nil)
+	}
+}
+
+// member is one copy of the state machine.
+type member struct {
+	w       *World
+	fs      *vfs.MemFS
+	store   *statestore.Store
+	machine *state.Machine
+	net     *network
+	hashes  map[int64]record.Hash
+	cuts    []statestore.CutNotice
+	leads   bool // asks for cuts
+}
+
+// owner is one process's view of a shard.
+type owner struct {
+	w         *World
+	name      string
+	partition int
+	dir       string
+	shard     *ingest.Shard
+	net       *network
+	next      int // index into decided
+	crashed   bool
+}
+
+// NewWorld makes the log's genesis and the table.
+func NewWorld(opt Options) (*World, error) {
+	if opt.FlushEvery == 0 {
+		opt.FlushEvery = 8
+	}
+	w := &World{
+		opt: opt, rng: rand.New(rand.NewSource(opt.Seed)), ctx: context.Background(), now: 1_700_000_000_000,
+		mem: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, steps: map[string]int{}, asked: map[int64]asked{},
+		logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	w.bodies = processors.NewBodies(w.mem, "sim")
+	w.sources, w.events = make([][]source.Record, opt.Shards), make([][]event, opt.Shards)
+	if err := w.request("", -1, &record.SetApplyVersion{Deployment: [16]byte{1}, Partitions: 1, Version: statestore.ApplyVersion}); err != nil {
+		return nil, err
+	}
+	w.def = definition(w.mem.Location("default/t"), opt)
+	var err error
+	if w.encoder, err = rows.NewKeyEncoder(w.def.Schema(), w.def.Key); err != nil {
+		return nil, err
+	}
+	if err := w.request(tableName, -1, &record.CreateTable{Definition: w.def}); err != nil {
+		return nil, err
+	}
+	w.tableID = 1
+	for i := range 2 {
+		if err := w.addMember(i == 0); err != nil {
+			return nil, err
+		}
+	}
+	w.settleMembers()
+	return w, nil
+}
+
+func definition(location string, opt Options) schemas.Definition {
+	key := schemas.Of(schemas.Long)
+	if opt.Strings {
+		key = schemas.Of(schemas.String)
+	}
+	d := schemas.Definition{
+		Name: tableName, Location: location, FormatVersion: 3, Mode: schemas.ModeDV,
+		Schemas: []schemas.Schema{{ID: 0, Identifier: []int32{1}, Fields: []schemas.Field{
+			{ID: 1, Name: "id", Type: key, Required: true},
+			{ID: 2, Name: "v", Type: schemas.Of(schemas.Long)},
+			{ID: 3, Name: "o", Type: schemas.Of(schemas.Long)},
+		}}},
+		LastColumnID: 3, Specs: []schemas.Spec{{}}, LastPartitionID: 999, Key: []int32{1},
+		SourceTopic: "t", Format: "rows-json", CommitIntervalMs: 100, TombstoneTTLMs: 1 << 50, RetentionMs: 1 << 50, RetentionCount: 1 << 30,
+	}
+	if opt.Ordered {
+		d.Order = schemas.Order{Kind: schemas.OrderByColumn, Column: 3}
+	}
+	return d
+}
+
+func (w *World) trace(format string, args ...any) {
+	if w.opt.Trace != nil {
+		fmt.Fprintf(w.opt.Trace, format+"\n", args...)
+	}
+}
+
+// append puts a record at the log's end.
+func (w *World) append(m record.Message) int64 {
+	off := int64(len(w.log))
+	w.log = append(w.log, statestore.Record{Offset: off, TimeMs: w.now, Key: m.Key, Header: m.Header[:], Value: m.Value})
+	return off
+}
+
+// request appends a record at once. Its id follows from its offset.
+func (w *World) request(table string, id int64, v any) error {
+	m, err := w.bodies.Message(w.ctx, record.Envelope{
+		ApplyVersion: statestore.ApplyVersion, Request: w.requestID(), OffsetSeen: int64(len(w.log)) - 1, Table: table, TableID: id,
+	}, v)
+	if err != nil {
+		return err
+	}
+	w.append(m)
+	return nil
+}
+
+func (w *World) requestID() record.RequestID {
+	w.serial++
+	return record.RequestIDFrom("sim", []byte(fmt.Sprint(w.serial)))
+}
+
+// Send takes a member's outcomes: the first member to send one is the topic.
+func (m *member) Send(x statestore.Message, done func(error)) {
+	w := m.w
+	var o record.OutcomeMessage
+	if err := record.DecodeOutcomeMessage(x.Key, x.Value, &o); err != nil {
+		done(err)
+		return
+	}
+	if !o.Derived {
+		m.hashes[o.Offset] = o.Chain
+	}
+	if o.Offset >= w.outcomeNext() {
+		w.outcomes = append(w.outcomes, x)
+		w.decided = append(w.decided, processors.Decided{Record: w.log[o.Offset], Outcome: o})
+	}
+	done(nil)
+}
+
+// outcomeNext is the first log offset whose own outcome is not in the topic.
+func (w *World) outcomeNext() int64 {
+	for i := len(w.decided) - 1; i >= 0; i-- {
+		if !w.decided[i].Outcome.Derived {
+			return w.decided[i].Outcome.Offset + 1
+		}
+	}
+	return 0
+}
+
+func (w *World) addMember(leads bool) error {
+	m := &member{w: w, fs: vfs.NewCrashableMem(), hashes: map[int64]record.Hash{}, leads: leads}
+	w.members = append(w.members, m)
+	return m.open()
+}
+
+func (m *member) open() error {
+	st, err := statestore.Open("state", statestore.Options{FS: m.fs, Log: m.w.logger, Cache: 1 << 20, MemTable: 1 << 20})
+	if err != nil {
+		return err
+	}
+	m.store, m.net = st, &network{w: m.w}
+	m.machine = state.New(state.Config{Store: st, Bodies: m.w.bodies, Log: m.net, Outcomes: m, Logger: m.w.logger})
+	if h := st.Head(); h.Offset >= 0 {
+		if err := m.machine.CheckLast(&m.w.log[h.Offset]); err != nil {
+			return err
+		}
+	}
+	if err := m.machine.Resume(m.w.outcomeNext() - 1); err != nil {
+		return err
+	}
+	m.machine.Ready()
+	return nil
+}
+
+// apply gives a member the next n records.
+func (m *member) apply(n int) error {
+	from := m.machine.Next()
+	to := min(from+int64(n), int64(len(m.w.log)))
+	if from >= to {
+		return nil
+	}
+	recs := append([]statestore.Record(nil), m.w.log[from:to]...)
+	if err := m.machine.OnLog(m.w.ctx, m.w.now, recs, m.w.rng.Intn(2) == 0 || to == int64(len(m.w.log))); err != nil {
+		return err
+	}
+	m.cuts = append(m.cuts, m.machine.Pending()...)
+	return m.machine.Err()
+}
+
+// crash loses what was not flushed: the database goes back to an earlier commit.
+func (m *member) crash() error {
+	clone := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: m.w.rng.Intn(101), RNG: crashRNG(m.w.rng)})
+	if err := m.store.Close(); err != nil {
+		return err
+	}
+	m.fs = clone
+	m.net.dead = true
+	m.cuts = nil
+	return m.open()
+}
+
+func (w *World) settleMembers() {
+	for _, m := range w.members {
+		for m.machine.Next() < int64(len(w.log)) {
+			if err := m.apply(1 << 20); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+func (w *World) addOwner(partition int) (*owner, error) {
+	w.serial++
+	o := &owner{w: w, partition: partition, name: fmt.Sprintf("%d.%d", partition, w.serial)}
+	o.dir = filepath.Join(w.opt.Dir, "owner-"+o.name)
+	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return nil, err
+	}
+	w.owners = append(w.owners, o)
+	return o, o.open()
+}
+
+func (o *owner) open() error {
+	o.net = &network{w: o.w}
+	def := o.w.def
+	s, err := ingest.New(ingest.Config{
+		Table: tableName, TableID: o.w.tableID, Shard: record.ShardKey{TopicID: topicID, Topic: "t", Partition: int32(o.partition)},
+		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: o.dir, Store: o.w.mem, Bodies: o.w.bodies,
+		Log: o.net, Letters: o, ApplyVersion: statestore.ApplyVersion, SyncIndex: true, FlushEvents: o.w.opt.FlushEvery, Logger: o.w.logger,
+	}, &def)
+	if err != nil {
+		return err
+	}
+	o.shard = s
+	from := s.LogFrom()
+	o.next = 0
+	for o.next < len(o.w.decided) && o.w.decided[o.next].Outcome.Offset < from {
+		o.next++
+	}
+	s.Claim(o.w.ctx)
+	return nil
+}
+
+// Send counts dead letters.
+func (o *owner) Send(_ *processors.DeadLetter, done func(error)) {
+	o.w.letters++
+	done(nil)
+}
+
+func (o *owner) deliverDecided(n int) error {
+	to := min(o.next+n, len(o.w.decided))
+	if o.next < to {
+		o.shard.OnDecided(o.w.ctx, o.w.decided[o.next:to])
+		o.next = to
+	}
+	return o.shard.Err()
+}
+
+func (o *owner) deliverSource(n int) error {
+	if !o.shard.WantsSource() {
+		return nil
+	}
+	src := o.w.sources[o.partition]
+	from := int(o.shard.SourceFrom())
+	to := min(from+n, len(src))
+	if from < to {
+		o.shard.OnSource(o.w.ctx, o.w.now, append([]source.Record(nil), src[from:to]...), int64(to))
+	}
+	return o.shard.Err()
+}
+
+// crash loses the owner's memory. Its folder stays, at what was made durable.
+func (o *owner) crash() error {
+	o.net.dead = true
+	if err := o.shard.Abandon(); err != nil {
+		return err
+	}
+	o.w.orphans(o.net)
+	return o.open()
+}
+
+// orphans keeps a dead sender's appends on their way: some arrive, in order, some never.
+func (w *World) orphans(n *network) {
+	n.queue = n.queue[:w.rng.Intn(len(n.queue)+1)]
+	w.lost = append(w.lost, n)
+}
+
+var errStuck = errors.New("stuck")
+
+func keyText(k int, strs bool) string {
+	if strs {
+		return fmt.Sprintf("%q", "key-"+strings.Repeat("x", k%3)+fmt.Sprint(k))
+	}
+	return fmt.Sprint(k)
+}
