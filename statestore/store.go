@@ -101,9 +101,11 @@ type CutNotice struct {
 	Build   int64
 }
 
-// Message is one message of the outcomes topic.
+// Message is one message of the outcomes topic. A derived one goes out before
+// the record's own, so only the own one says that an offset was sent.
 type Message struct {
 	Offset     int64
+	Derived    bool
 	Key, Value []byte
 }
 
@@ -451,7 +453,7 @@ func (s *Store) commit() (Outbox, error) {
 		for _, m := range s.out {
 			e.byts(m.key)
 			e.byts(m.value)
-			out.Outcomes = append(out.Outcomes, Message{Offset: messageOffset(m.key), Key: m.key, Value: m.value})
+			out.Outcomes = append(out.Outcomes, makeMessage(m.key, m.value))
 		}
 		if err := b.Set(key8(keyOutbox, uint64(s.outFirst)), e.b, nil); err != nil {
 			return Outbox{}, fmt.Errorf("write the state: %w", err)
@@ -487,7 +489,10 @@ func (s *Store) sortedTables() []int64 {
 	return ids
 }
 
-func messageOffset(key []byte) int64 { return int64(binary.BigEndian.Uint64(key)) }
+// makeMessage reads offset and kind from a message's key.
+func makeMessage(key, value []byte) Message {
+	return Message{Offset: int64(binary.BigEndian.Uint64(key)), Derived: len(key) > 8 && key[8] != 0, Key: key, Value: value}
+}
 
 func shardKeyBytes(table int64, id shardID) []byte {
 	k := append(key8(keyShard, uint64(table)), id.topic[:]...)
@@ -504,11 +509,12 @@ func (s *Store) Unsent(after int64, fn func(Message) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		d := dec{b: bytes.Clone(it.Value())}
 		for n := d.count(); n > 0; n-- {
-			m := Message{Key: d.byts(), Value: d.byts()}
-			if d.bad || len(m.Key) < 8 {
+			key, value := d.byts(), d.byts()
+			if d.bad || len(key) != 9 {
+				d.fail()
 				return errors.Join(d.done("outbox"), it.Close())
 			}
-			if m.Offset = messageOffset(m.Key); m.Offset > after {
+			if m := makeMessage(key, value); m.Offset > after {
 				if err := fn(m); err != nil {
 					return errors.Join(err, it.Close())
 				}

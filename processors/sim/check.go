@@ -130,14 +130,14 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (map[int]int64, error)
 	vectors := map[string]*dv.Vector{}
 	for i := range deletes {
 		f := &deletes[i].File
-		if vectors[f.ReferencedDataFile] != nil {
-			return nil, fmt.Errorf("two vectors for %s", f.ReferencedDataFile)
+		if vectors[*f.ReferencedDataFile] != nil {
+			return nil, fmt.Errorf("two vectors for %s", *f.ReferencedDataFile)
 		}
 		b, err := w.read(f.Path)
 		if err != nil {
 			return nil, err
 		}
-		if vectors[f.ReferencedDataFile], err = dv.Decode(b[*f.ContentOffset : *f.ContentOffset+*f.ContentSize]); err != nil {
+		if vectors[*f.ReferencedDataFile], err = dv.Decode(b[*f.ContentOffset : *f.ContentOffset+*f.ContentSize]); err != nil {
 			return nil, err
 		}
 	}

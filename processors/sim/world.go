@@ -67,8 +67,12 @@ type World struct {
 	def     schemas.Definition
 	letters int
 
-	lost  []*network
-	steps map[string]int
+	lost    []*network
+	events  [][]event       // what each source record asks, by partition
+	asked   map[int64]asked // DeleteKeys by log offset
+	encoder *rows.KeyEncoder
+	faults  int // store calls that may still fail
+	steps   map[string]int
 }
 
 // network holds appends on their way to the log, in their sender's order. It

@@ -118,7 +118,9 @@ func (m *Machine) send(x statestore.Message) {
 			m.fail(fmt.Errorf("send the outcome of log offset %d: %w", x.Offset, err))
 			return
 		}
-		m.sent = max(m.sent, x.Offset)
+		if !x.Derived {
+			m.sent = max(m.sent, x.Offset)
+		}
 	})
 }
 
