@@ -54,28 +54,22 @@ type NodeOptions struct {
 
 // Node runs roles over one deployment.
 type Node struct {
-	opt      NodeOptions
-	log      *slog.Logger
-	lock     *DirLock
-	broker   *Broker
-	client   ClientOptions
-	admin    *Admin
-	topics   Topics
-	store    objstore.Store
-	bodies   *processors.Bodies
-	producer *LogProducer // transactions and outcomes
-	letters  *LogProducer // source topics and dead letters
+	Conn
+	opt    NodeOptions
+	log    *slog.Logger
+	lock   *DirLock
+	broker *Broker
+	id     [16]byte // the deployment's
+	states []*stateWorker
+	http   *adminServer
 
-	deployment [16]byte
-	states     []*stateWorker // by partition, nil where not owned
-	mu         sync.Mutex
-	shards     map[string]*shardWorker
-	failed     error
+	mu     sync.Mutex
+	shards map[string]*shardWorker
+	failed error
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	fatal  chan error
 }
 
 // nodeFile is DIR/node.json: how commands reach a running node.
@@ -119,7 +113,8 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if opt.Warehouse == "" {
 		opt.Warehouse = filepath.Join(opt.Data, "lake")
 	}
-	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, fatal: make(chan error, 1)}
+	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}}
+	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
 	n.ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -174,15 +169,15 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if err := n.genesis(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.writeNodeFile(""); err != nil {
-		return nil, err
-	}
 	if n.has(RoleState) {
 		if err := n.openStates(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return n, nil
+	if n.http, err = n.serveAdmin(); err != nil {
+		return nil, err
+	}
+	return n, n.writeNodeFile(n.http.addr)
 }
 
 func (n *Node) has(role string) bool { return slices.Contains(n.opt.Roles, role) }
@@ -248,14 +243,14 @@ func (n *Node) genesis(ctx context.Context) error {
 			return fmt.Errorf("%w: topic %s partition %d was made as %d of %d; partitions never change (L1)", ErrConfig, n.topics.Transactions, p, set.Partition, set.Partitions)
 		}
 		if p == 0 {
-			n.deployment = set.Deployment
+			n.id = set.Deployment
 		}
 	}
 	return nil
 }
 
 // readOne reads the record at an offset that exists.
-func (n *Node) readOne(ctx context.Context, topic string, partition int32, offset int64) (*LogRecord, error) {
+func (n *Conn) readOne(ctx context.Context, topic string, partition int32, offset int64) (*LogRecord, error) {
 	r, err := OpenLogReader(ctx, n.client, ReaderOptions{Topic: topic, Partition: partition, Offset: offset, MaxBytes: 1 << 20})
 	if err != nil {
 		return nil, err
@@ -290,7 +285,7 @@ func readNodeFile(dir string) (*nodeFile, error) {
 
 func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
-		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.deployment), Partitions: n.topics.Partitions,
+		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
 		Warehouse: n.store.Location(""), Brokers: n.client.Brokers, Admin: admin, PID: os.Getpid(), Embedded: n.broker != nil,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
@@ -386,15 +381,6 @@ func (n *Node) fail(err error) {
 // Fatal receives the first error that stopped a role.
 func (n *Node) Fatal() <-chan error { return n.fatal }
 
-// Addr is the embedded broker's address, or the first broker's.
-func (n *Node) Addr() string { return n.client.Brokers[0] }
-
-// Store is the lake's object store; Warehouse its location.
-func (n *Node) Store() objstore.Store { return n.store }
-
-// Topics are the deployment's topics.
-func (n *Node) Topics() Topics { return n.topics }
-
 // Close drains and stops: shards flush what they hold, their appends get their
 // outcomes, pending cuts are published; everything waits at most as long as ctx allows.
 func (n *Node) Close(ctx context.Context) error {
@@ -429,6 +415,9 @@ func (n *Node) drain(ctx context.Context) error {
 func (n *Node) release() error {
 	n.cancel()
 	var err error
+	if n.http != nil {
+		err = n.http.close()
+	}
 	if n.producer != nil {
 		n.producer.Close()
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors"
-	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
@@ -34,10 +33,70 @@ func sortShards(s []ShardStatus) {
 	})
 }
 
-// Tables lists the deployment's tables by name, as this node's state has them.
-func (n *Node) Tables(context.Context) ([]*statestore.TableInfo, error) {
+// Conn is a way into a deployment: its topics, its lake, and someone who has
+// the state. A Node has one of its own; Dial makes one to a running node.
+type Conn struct {
+	deployment string
+	client     ClientOptions
+	admin      *Admin
+	topics     Topics
+	store      objstore.Store
+	bodies     *processors.Bodies
+	producer   *LogProducer // transactions and outcomes
+	letters    *LogProducer // source topics and dead letters
+	views      views
+	fatal      chan error
+}
+
+// views is who has the state.
+type views interface {
+	head(ctx context.Context, partition int32) (statestore.Head, error)
+	tables(ctx context.Context) ([]*statestore.TableInfo, error)
+	table(ctx context.Context, name string) (*statestore.TableInfo, error) // nil: none
+}
+
+// Addr is the first broker's address.
+func (n *Conn) Addr() string { return n.client.Brokers[0] }
+
+// Brokers are the brokers' addresses.
+func (n *Conn) Brokers() []string { return n.client.Brokers }
+
+// Store is the lake's object store.
+func (n *Conn) Store() objstore.Store { return n.store }
+
+// Topics are the deployment's topics.
+func (n *Conn) Topics() Topics { return n.topics }
+
+// Bodies is the store of records' bodies.
+func (n *Conn) Bodies() *processors.Bodies { return n.bodies }
+
+// Tables lists the deployment's tables by name.
+func (n *Conn) Tables(ctx context.Context) ([]*statestore.TableInfo, error) {
+	return n.views.tables(ctx)
+}
+
+// Table is a table by name, an error wrapping ErrNoTable when there is none.
+func (n *Conn) Table(ctx context.Context, name string) (*statestore.TableInfo, error) {
+	t, err := n.views.table(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, fmt.Errorf("%w: %s; `varve table list` shows the tables of deployment %s", ErrNoTable, name, n.deployment)
+	}
+	return t, nil
+}
+
+func (n *Conn) partition(table string) int32 {
+	return schemas.PartitionOf(table, int32(n.topics.Partitions))
+}
+
+// nodeViews are a node's own states.
+type nodeViews struct{ n *Node }
+
+func (v nodeViews) tables(context.Context) ([]*statestore.TableInfo, error) {
 	var out []*statestore.TableInfo
-	for _, w := range n.states {
+	for _, w := range v.n.states {
 		if err := w.store.Tables(func(t *statestore.TableInfo) error {
 			out = append(out, t)
 			return nil
@@ -49,20 +108,19 @@ func (n *Node) Tables(context.Context) ([]*statestore.TableInfo, error) {
 	return out, nil
 }
 
-// Table is a table by name, an error wrapping ErrNoTable when there is none.
-func (n *Node) Table(_ context.Context, name string) (*statestore.TableInfo, error) {
-	w := n.stateOf(name)
+func (v nodeViews) table(_ context.Context, name string) (*statestore.TableInfo, error) {
+	w := v.n.stateOf(name)
 	if w == nil {
 		return nil, fmt.Errorf("table %s: this node does not have the state of its partition", name)
 	}
-	t, err := w.store.Table(name)
-	if err != nil {
-		return nil, err
+	return w.store.Table(name)
+}
+
+func (v nodeViews) head(_ context.Context, partition int32) (statestore.Head, error) {
+	if int(partition) >= len(v.n.states) {
+		return statestore.Head{}, fmt.Errorf("this node does not have the state of partition %d", partition)
 	}
-	if t == nil {
-		return nil, fmt.Errorf("%w: %s; `varve table list` shows the tables of deployment %s", ErrNoTable, name, n.opt.Deployment)
-	}
-	return t, nil
+	return v.n.states[partition].store.Head(), nil
 }
 
 func (n *Node) stateOf(table string) *stateWorker {
@@ -90,31 +148,31 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 	return nil
 }
 
-// Request appends a record of a table and waits until this node's state has
-// applied it. A rejection is in the outcome, not in the error.
-func (n *Node) Request(ctx context.Context, table string, tableID int64, v any) (record.OutcomeMessage, error) {
-	w := n.stateOf(table)
-	if w == nil {
-		return record.OutcomeMessage{}, fmt.Errorf("table %s: this node does not have the state of its partition", table)
+// Request appends a record of a table and waits until the state has
+// decided it. A rejection is in the outcome, not in the error.
+func (n *Conn) Request(ctx context.Context, table string, tableID int64, v any) (record.OutcomeMessage, error) {
+	part := n.partition(table)
+	h, err := n.views.head(ctx, part)
+	if err != nil {
+		return record.OutcomeMessage{}, err
 	}
-	h := w.store.Head()
 	m, err := n.bodies.Message(ctx, record.Envelope{
 		ApplyVersion: h.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: h.Offset, Table: table, TableID: tableID,
 	}, v)
 	if err != nil {
 		return record.OutcomeMessage{}, err
 	}
-	off, err := n.producer.AppendSync(ctx, n.topics.Transactions, w.partition, Entry{
+	off, err := n.producer.AppendSync(ctx, n.topics.Transactions, part, Entry{
 		Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
 	})
 	if err != nil {
 		return record.OutcomeMessage{}, fmt.Errorf("append a %s record: %w", record.TypeOf(v), err)
 	}
-	return n.outcome(ctx, w.partition, off)
+	return n.outcome(ctx, part, off)
 }
 
 // outcome waits for the outcome of a log offset in the outcomes topic.
-func (n *Node) outcome(ctx context.Context, partition int32, offset int64) (record.OutcomeMessage, error) {
+func (n *Conn) outcome(ctx context.Context, partition int32, offset int64) (record.OutcomeMessage, error) {
 	var out record.OutcomeMessage
 	err := n.follow(ctx, partition, offset, func(d *processors.Decided) bool {
 		if d.Outcome.Derived || d.Outcome.Offset != offset {
@@ -127,7 +185,7 @@ func (n *Node) outcome(ctx context.Context, partition int32, offset int64) (reco
 }
 
 // follow reads decided entries from an offset until fn says true.
-func (n *Node) follow(ctx context.Context, partition int32, from int64, fn func(*processors.Decided) bool) error {
+func (n *Conn) follow(ctx context.Context, partition int32, from int64, fn func(*processors.Decided) bool) error {
 	d, err := openDecided(ctx, n.client, n.topics, partition, from)
 	if err != nil {
 		return err
@@ -154,7 +212,7 @@ func (n *Node) follow(ctx context.Context, partition int32, from int64, fn func(
 
 // EnsureTable creates a table, or finds it as it is. A definition that differs
 // in what cannot change by itself is an error wrapping ErrConfig.
-func (n *Node) EnsureTable(ctx context.Context, def schemas.Definition) (t *statestore.TableInfo, created bool, err error) {
+func (n *Conn) EnsureTable(ctx context.Context, def schemas.Definition) (t *statestore.TableInfo, created bool, err error) {
 	if t, err = n.Table(ctx, def.Name); err == nil {
 		return t, false, sameTable(t.Definition, &def)
 	}
@@ -199,7 +257,7 @@ func tablePath(name string) string {
 
 var errFound = errors.New("found")
 
-func (n *Node) folderUsed(ctx context.Context, name string) (bool, error) {
+func (n *Conn) folderUsed(ctx context.Context, name string) (bool, error) {
 	err := n.store.List(ctx, tablePath(name)+"/metadata/", func(objstore.Info) error { return errFound })
 	if errors.Is(err, errFound) {
 		return true, nil
@@ -253,7 +311,7 @@ type SourceEvent struct {
 
 // Produce publishes events into a source topic, which is made with so many
 // partitions when it is not there, and waits for the broker to have them all.
-func (n *Node) Produce(ctx context.Context, topic string, partitions int, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
+func (n *Conn) Produce(ctx context.Context, topic string, partitions int, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
 	info, err := n.admin.EnsureSourceTopic(ctx, topic, partitions)
 	if err != nil {
 		return 0, err
@@ -379,7 +437,7 @@ func (n *Node) flushTable(table string, high int64, partition int32) {
 }
 
 // pause waits a little, or ends with what stopped the node.
-func (n *Node) pause(ctx context.Context) error {
+func (n *Conn) pause(ctx context.Context) error {
 	select {
 	case err := <-n.fatal:
 		n.fatal <- err
@@ -393,7 +451,7 @@ func (n *Node) pause(ctx context.Context) error {
 
 // WaitVisible waits until a committed snapshot, or commit of metadata, holds
 // what the log offset changed.
-func (n *Node) WaitVisible(ctx context.Context, table string, offset int64) error {
+func (n *Conn) WaitVisible(ctx context.Context, table string, offset int64) error {
 	for {
 		t, err := n.Table(ctx, table)
 		if err != nil {
@@ -410,7 +468,7 @@ func (n *Node) WaitVisible(ctx context.Context, table string, offset int64) erro
 
 // DeleteKeys asks every shard to delete keys, given in canonical bytes,
 // ascending and distinct (A5). order is the request's ordering value, nil: none.
-func (n *Node) DeleteKeys(ctx context.Context, table string, keys [][]byte, order *int64) (int64, error) {
+func (n *Conn) DeleteKeys(ctx context.Context, table string, keys [][]byte, order *int64) (int64, error) {
 	t, err := n.Table(ctx, table)
 	if err != nil {
 		return 0, err
@@ -439,7 +497,7 @@ func (n *Node) DeleteKeys(ctx context.Context, table string, keys [][]byte, orde
 
 // WaitSettled waits until every shard has answered the request at a log offset,
 // and returns the log offset up to which its effects lie.
-func (n *Node) WaitSettled(ctx context.Context, table string, offset int64) (int64, error) {
+func (n *Conn) WaitSettled(ctx context.Context, table string, offset int64) (int64, error) {
 	for {
 		t, err := n.Table(ctx, table)
 		if err != nil {
@@ -456,8 +514,8 @@ func (n *Node) WaitSettled(ctx context.Context, table string, offset int64) (int
 
 // Transactions calls fn with the decided entries of a table's partition from a
 // log offset up to where the log ends now. Entries of other tables come too.
-func (n *Node) Transactions(ctx context.Context, table string, from int64, fn func(*processors.Decided) error) error {
-	part := schemas.PartitionOf(table, int32(n.topics.Partitions))
+func (n *Conn) Transactions(ctx context.Context, table string, from int64, fn func(*processors.Decided) error) error {
+	part := n.partition(table)
 	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
 	if err != nil {
 		return err
@@ -474,14 +532,4 @@ func (n *Node) Transactions(ctx context.Context, table string, from int64, fn fu
 		return !d.Outcome.Derived && d.Outcome.Offset >= high-1
 	})
 	return errors.Join(failed, err)
-}
-
-// Stopped says why a shard of a table stopped, nil while all run.
-func (n *Node) Stopped(table string) error {
-	for _, s := range n.Shards() {
-		if s.Table == table && s.Stage == ingest.Stopped {
-			return s.Err
-		}
-	}
-	return nil
 }

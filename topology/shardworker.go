@@ -32,11 +32,11 @@ type ShardStatus struct {
 	Topic      string
 	Partition  int32
 	Stage      ingest.Stage
-	Err        error
-	Position   int64 // next source offset to read
-	SourceEnd  int64 // end of what was accepted; -1 while appends are in flight
-	SourceHigh int64 // high watermark of the source as last heard
-	Decided    int64 // newest log offset whose outcome was read
+	Err        string // why it stopped
+	Position   int64  // next source offset to read
+	SourceEnd  int64  // end of what was accepted; -1 while appends are in flight
+	SourceHigh int64  // high watermark of the source as last heard
+	Decided    int64  // newest log offset whose outcome was read
 	Idle       bool
 }
 
@@ -101,7 +101,7 @@ func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic T
 	w := &shardWorker{n: n, box: newMailbox(), done: make(chan struct{})}
 	part := schemas.PartitionOf(t.Name, int32(n.topics.Partitions))
 	w.cfg = ingest.Config{
-		Table: t.Name, TableID: t.ID, LogStart: start, Partitions: int32(topic.Partitions), Deployment: n.deployment,
+		Table: t.Name, TableID: t.ID, LogStart: start, Partitions: int32(topic.Partitions), Deployment: n.id,
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
 		Member: fmt.Sprintf("%s:%d", n.opt.Deployment, p),
 		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
@@ -158,8 +158,11 @@ func (w *shardWorker) publish(high int64) {
 	}
 	w.status = ShardStatus{
 		Table: w.cfg.Table, TableID: w.cfg.TableID, Topic: w.cfg.Shard.Topic, Partition: w.cfg.Shard.Partition,
-		Stage: s.Stage(), Err: s.Err(), Position: s.SourceFrom(), SourceEnd: s.SourceEnd(), SourceHigh: high,
+		Stage: s.Stage(), Position: s.SourceFrom(), SourceEnd: s.SourceEnd(), SourceHigh: high,
 		Decided: s.Decided(), Idle: s.Idle(),
+	}
+	if err := s.Err(); err != nil {
+		w.status.Err = err.Error()
 	}
 }
 

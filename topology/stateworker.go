@@ -72,7 +72,7 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (_ *stateWork
 	w.pub = publisher.New(publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log})
 	h := st.Head()
 	if h.Offset >= 0 {
-		if h.Deployment != n.deployment || h.Partition != p {
+		if h.Deployment != n.id || h.Partition != p {
 			return nil, fmt.Errorf("%w: %s; remove the folder, it is rebuilt from the log", statestore.ErrIdentity, dir)
 		}
 		if err := n.admin.CheckHighWatermark(ctx, []UsedOffset{{

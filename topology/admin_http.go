@@ -1,0 +1,213 @@
+package topology
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// Status is what a node says of itself at GET /status.
+type Status struct {
+	Deployment string                  `json:"deployment"`
+	Brokers    []string                `json:"brokers"`
+	Warehouse  string                  `json:"warehouse"`
+	Heads      []statestore.Head       `json:"heads"` // by transactions partition
+	Tables     []*statestore.TableInfo `json:"tables"`
+	Shards     []ShardStatus           `json:"shards"`
+	Waiting    map[string]string       `json:"waiting"` // why a table's cut is not published yet
+	Error      string                  `json:"error,omitempty"`
+}
+
+// Status is where the node stands.
+func (n *Node) Status(ctx context.Context) (*Status, error) {
+	s := &Status{
+		Deployment: n.deployment, Brokers: n.client.Brokers, Warehouse: n.store.Location(""),
+		Shards: n.Shards(), Waiting: map[string]string{},
+	}
+	var err error
+	if s.Tables, err = n.Tables(ctx); err != nil {
+		return nil, err
+	}
+	names := map[int64]string{}
+	for _, t := range s.Tables {
+		names[t.ID] = t.Name
+	}
+	for _, w := range n.states {
+		s.Heads = append(s.Heads, w.store.Head())
+		w.mu.Lock()
+		for id, why := range w.waiting {
+			s.Waiting[names[id]] = why
+		}
+		w.mu.Unlock()
+	}
+	n.mu.Lock()
+	if n.failed != nil {
+		s.Error = n.failed.Error()
+	}
+	n.mu.Unlock()
+	return s, nil
+}
+
+// adminServer is the loopback HTTP server by which commands see a running node.
+type adminServer struct {
+	addr string
+	srv  *http.Server
+	done chan error
+}
+
+func (n *Node) serveAdmin() (*adminServer, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for commands: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		s, err := n.Status(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(s); err != nil {
+			n.log.Debug("status not written", "error", err)
+		}
+	})
+	s := &adminServer{
+		addr: "http://" + l.Addr().String(), done: make(chan error, 1),
+		srv: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
+	}
+	go func() { s.done <- s.srv.Serve(l) }()
+	return s, nil
+}
+
+func (s *adminServer) close() error {
+	err := s.srv.Close()
+	if e := <-s.done; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// ErrNotRunning: no node runs on a data folder.
+var ErrNotRunning = errors.New("no node is running on the data folder")
+
+// Dial connects to the node that runs on a data folder, an error wrapping
+// ErrNotRunning when none does.
+func Dial(ctx context.Context, data string, o ClientOptions) (*Conn, *Status, error) {
+	data, err := filepath.Abs(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("data folder: %w", err)
+	}
+	f, err := readNodeFile(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f == nil || f.Admin == "" {
+		return nil, nil, fmt.Errorf("%w: %s", ErrNotRunning, data)
+	}
+	v := &remoteViews{url: f.Admin + "/status", client: &http.Client{Timeout: 30 * time.Second}}
+	st, err := v.status(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrNotRunning, data, err)
+	}
+	c := &Conn{deployment: f.Deployment, client: o, views: v, fatal: make(chan error, 1)}
+	c.client.Brokers = f.Brokers
+	if c.topics, err = NewTopics(f.Deployment, f.Partitions, 0, f.Embedded); err != nil {
+		return nil, nil, err
+	}
+	if c.admin, err = NewAdmin(c.client); err != nil {
+		return nil, nil, err
+	}
+	if c.store, err = objstore.Open(ctx, f.Warehouse, objstore.KeepTemporaries()); err != nil {
+		return nil, nil, errors.Join(err, c.CloseConn())
+	}
+	c.bodies = processors.NewBodies(c.store, f.Deployment)
+	if c.producer, err = NewLogProducer(c.client, ProducerOptions{}); err != nil {
+		return nil, nil, errors.Join(err, c.CloseConn())
+	}
+	if c.letters, err = NewLogProducer(c.client, ProducerOptions{MaxBatchBytes: DefaultSourceBatchBytes}); err != nil {
+		return nil, nil, errors.Join(err, c.CloseConn())
+	}
+	return c, st, nil
+}
+
+// CloseConn ends a connection made by Dial.
+func (n *Conn) CloseConn() error {
+	if n.producer != nil {
+		n.producer.Close()
+	}
+	if n.letters != nil {
+		n.letters.Close()
+	}
+	if n.admin != nil {
+		n.admin.Close()
+	}
+	return nil
+}
+
+// remoteViews asks a running node.
+type remoteViews struct {
+	url    string
+	client *http.Client
+}
+
+func (v *remoteViews) status(ctx context.Context) (*Status, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the node: %w", err)
+	}
+	resp, err := v.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the node: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask the node: it answers %s", resp.Status)
+	}
+	var s Status
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		return nil, fmt.Errorf("ask the node: %w", err)
+	}
+	return &s, nil
+}
+
+func (v *remoteViews) head(ctx context.Context, partition int32) (statestore.Head, error) {
+	s, err := v.status(ctx)
+	if err != nil {
+		return statestore.Head{}, err
+	}
+	if int(partition) >= len(s.Heads) {
+		return statestore.Head{}, fmt.Errorf("the node does not have the state of partition %d", partition)
+	}
+	return s.Heads[partition], nil
+}
+
+func (v *remoteViews) tables(ctx context.Context) ([]*statestore.TableInfo, error) {
+	s, err := v.status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Tables, nil
+}
+
+func (v *remoteViews) table(ctx context.Context, name string) (*statestore.TableInfo, error) {
+	ts, err := v.tables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range ts {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return nil, nil
+}
