@@ -1,0 +1,100 @@
+package processors
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// Bodies reads and writes the objects that records name by their hash: large
+// bodies (L10) and erasable ones (E1). They lie under _varve/<deployment>/ of
+// the warehouse, never under a table's location (S7).
+type Bodies struct {
+	Store  objstore.Store
+	Prefix string // _varve/<deployment>
+}
+
+// MaxBody bounds one body, in bytes.
+const MaxBody = 1 << 30
+
+// Errors of a body that is not what its record says.
+var (
+	// ErrBodyMissing: the object is not there (yet, or no longer).
+	ErrBodyMissing = errors.New("a record's body is missing")
+	// ErrBodyAltered: the object's bytes are not those that the record named.
+	ErrBodyAltered = errors.New("a record's body was altered")
+)
+
+// NewBodies is the store of bodies of a deployment.
+func NewBodies(s objstore.Store, deployment string) *Bodies {
+	return &Bodies{Store: s, Prefix: "_varve/" + deployment}
+}
+
+// Put makes b durable under its hash and returns its reference.
+func (p *Bodies) Put(ctx context.Context, b []byte) (record.Ref, error) {
+	h := record.Hash(sha256.Sum256(b))
+	r := record.Ref{Path: p.Prefix + "/bodies/" + h.String(), Length: int64(len(b)), Hash: h}
+	if err := p.Store.Create(ctx, r.Path, b); err != nil {
+		return record.Ref{}, fmt.Errorf("write a record's body: %w", err)
+	}
+	return r, nil
+}
+
+// Get reads a body and checks its length and hash.
+func (p *Bodies) Get(ctx context.Context, r *record.Ref) ([]byte, error) {
+	if r.Length < 0 || r.Length > MaxBody {
+		return nil, fmt.Errorf("%w: %s says %d bytes", ErrBodyAltered, r.Path, r.Length)
+	}
+	b, err := p.Store.ReadAll(ctx, r.Path, r.Length)
+	switch {
+	case errors.Is(err, objstore.ErrNotFound):
+		return nil, fmt.Errorf("%w: %s; restore the object or void the record", ErrBodyMissing, r.Path)
+	case errors.Is(err, objstore.ErrTooLarge):
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrBodyAltered, r.Path, r.Length)
+	case err != nil:
+		return nil, fmt.Errorf("read a record's body: %w", err)
+	}
+	if int64(len(b)) != r.Length || sha256.Sum256(b) != r.Hash {
+		return nil, fmt.Errorf("%w: %s; restore the object", ErrBodyAltered, r.Path)
+	}
+	return b, nil
+}
+
+// Message encodes a request. A body above record.MaxInlineBody goes to the
+// object store first.
+func (p *Bodies) Message(ctx context.Context, env record.Envelope, v any) (record.Message, error) {
+	body, err := record.EncodeBody(nil, v)
+	if err != nil {
+		return record.Message{}, fmt.Errorf("encode a %s record: %w", record.TypeOf(v), err)
+	}
+	env.Type, env.TypeVersion = record.TypeOf(v), 1
+	if len(body) > record.MaxInlineBody {
+		ref, err := p.Put(ctx, body)
+		if err != nil {
+			return record.Message{}, err
+		}
+		env.BodyRef = &ref
+	} else {
+		env.Body = body
+	}
+	var m record.Message
+	record.Encode(&m, &env)
+	return m, nil
+}
+
+// Open decodes a record's envelope and gives its body, fetched if need be.
+func (p *Bodies) Open(ctx context.Context, key, header, value []byte) (record.Envelope, []byte, error) {
+	var env record.Envelope
+	if err := record.DecodeEnvelope(key, header, value, &env); err != nil {
+		return env, nil, err
+	}
+	if env.BodyRef == nil {
+		return env, env.Body, nil
+	}
+	b, err := p.Get(ctx, env.BodyRef)
+	return env, b, err
+}
