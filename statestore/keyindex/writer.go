@@ -180,7 +180,7 @@ func (m *merger) mergeBlocks(b *base, cur *cursor) error {
 func (m *merger) copyBlock(i int) (bool, error) {
 	half := m.in.entries / 2
 	blk := &m.scan.block
-	if blk.n < half || m.built.n > 0 && m.built.n < half {
+	if blk.n < half || blk.n > 2*m.in.entries || m.built.n > 0 && m.built.n < half {
 		return false, nil
 	}
 	if err := m.flushBlock(); err != nil {
@@ -242,7 +242,7 @@ func (m *merger) mergeBlock(i int, cur *cursor, whole bool) error {
 // endBlock writes a block whose keys are those that it had.
 func (m *merger) endBlock(whole bool) error {
 	d, half := &m.dec, m.in.entries/2
-	if d.n >= half && (m.built.n == 0 || m.built.n >= half) {
+	if d.n >= half && d.n <= 2*m.in.entries && (m.built.n == 0 || m.built.n >= half) {
 		if err := m.flushBlock(); err != nil {
 			return err
 		}
