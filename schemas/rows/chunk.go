@@ -40,6 +40,9 @@ type chunk struct {
 	opts *WriteOptions
 	zstd *zstd.Encoder
 
+	full  bool // the column that rows are taken from has no null
+	spans spans
+
 	// The open page. valid has one byte a row (optional columns only); ints,
 	// floats, plain or idx have the values that are there.
 	rows   int
@@ -74,6 +77,7 @@ type chunk struct {
 
 func (c *chunk) reset(l leaf, opts *WriteOptions, enc *zstd.Encoder) {
 	c.leaf, c.opts, c.zstd = l, opts, enc
+	c.full = false
 	c.file.reset()
 	c.size = 0
 	c.resetGroup()
@@ -109,6 +113,29 @@ func (c *chunk) resetPage() {
 	c.rows, c.nulls, c.count = 0, 0, 0
 	c.valid, c.ints, c.floats = c.valid[:0], c.ints[:0], c.floats[:0]
 	c.plain, c.idx = c.plain[:0], c.idx[:0]
+}
+
+// look finds out whether a column has no null at all, before rows of it are
+// taken: their validity need not be fetched then, a cache line a row. Where few
+// rows are taken it costs more than it saves.
+func (c *chunk) look(src *Column, rows, taken int) {
+	c.full = taken >= rows/4 && allOnes(src.Valid)
+}
+
+func allOnes(v []uint8) bool {
+	const ones = 0x0101010101010101
+	for len(v) >= 8 {
+		if binary.LittleEndian.Uint64(v) != ones {
+			return false
+		}
+		v = v[8:]
+	}
+	for _, b := range v {
+		if b != 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // gather takes the rows sel of a column. It closes pages that are full by
@@ -159,11 +186,19 @@ func (c *chunk) gather(src *Column, sel []uint32) error {
 func (c *chunk) gatherLevels(src *Column, sel []uint32) (nulls int) {
 	at := len(c.valid)
 	c.valid = grown(c.valid, len(sel))
+	out := c.valid[at:]
 	there := 0
-	for i, r := range sel {
-		v := src.Valid[r]
-		c.valid[at+i] = v
-		there += int(v)
+	if c.full {
+		for i := range out {
+			out[i] = 1
+		}
+		there = len(sel)
+	} else {
+		for i, r := range sel {
+			v := src.Valid[r]
+			out[i] = v
+			there += int(v)
+		}
 	}
 	c.rows += len(sel)
 	nulls = len(sel) - there
@@ -199,31 +234,69 @@ func (c *chunk) gatherBytes(src *Column, sel []uint32) error {
 	return nil
 }
 
+// spans are where some rows' values lie in a column's data. Rows come in
+// another order than they lie in, so each is a cache miss: finding many places
+// first, and touching them, lets the misses overlap.
+type spans struct {
+	from, to [64]uint32
+	row      [64]int32 // in the selection
+	n        int
+	touched  byte
+}
+
+// find takes the spans of sel's values, at most as many as there is room for,
+// and says how many rows it looked at.
+func (s *spans) find(src *Column, sel []uint32, full bool, skip uint32) (looked int) {
+	s.n = 0
+	sel = sel[:min(len(sel), len(s.from))]
+	for i, r := range sel {
+		if !full && src.Valid[r] == 0 {
+			continue
+		}
+		from := uint32(0)
+		if r > 0 {
+			from = src.Ends[r-1]
+		}
+		s.from[s.n], s.to[s.n], s.row[s.n] = from+skip, src.Ends[r], int32(i)
+		s.n++
+	}
+	if last := uint32(len(src.Data)); last > 0 {
+		last--
+		for i := range s.from[:s.n] {
+			s.touched += src.Data[min(s.from[i], last)]
+		}
+	}
+	return len(sel)
+}
+
 // gatherSome takes values until the page is full by bytes, or the dictionary
 // is: then what follows is plain.
 func (c *chunk) gatherSome(src *Column, sel []uint32) (taken int, full bool) {
-	if c.mode == modeDict {
-		if taken = c.gatherNumbers(src, sel); taken < len(sel) {
-			full = true
-		}
-		return taken, full
-	}
-	skip := c.skipped()
-	for i, r := range sel {
-		if src.Valid[r] == 0 {
+	skip := uint32(c.skipped())
+	s := &c.spans
+	for taken < len(sel) {
+		looked := s.find(src, sel[taken:], c.full, skip)
+		if c.mode == modeDict {
+			if n := c.gatherNumbers(src, s); n < s.n {
+				return taken + int(s.row[n]), true
+			}
+			taken += looked
 			continue
 		}
-		v := src.BytesAt(int(r))[skip:]
-		if c.leaf.phys != physFixed {
-			c.plain = binary.LittleEndian.AppendUint32(c.plain, uint32(len(v)))
+		for i := range s.n {
+			v := src.Data[s.from[i]:s.to[i]]
+			if c.leaf.phys != physFixed {
+				c.plain = binary.LittleEndian.AppendUint32(c.plain, uint32(len(v)))
+			}
+			c.plain = append(c.plain, v...)
+			c.count++
+			if len(c.plain) >= c.opts.PageBytes {
+				return taken + int(s.row[i]) + 1, true
+			}
 		}
-		c.plain = append(c.plain, v...)
-		c.count++
-		if len(c.plain) >= c.opts.PageBytes {
-			return i + 1, true
-		}
+		taken += looked
 	}
-	return len(sel), false
+	return taken, false
 }
 
 // skipped is the number of leading bytes of a wide decimal's storage that its
@@ -257,16 +330,13 @@ func (c *chunk) checkFixed(src *Column, sel []uint32) error {
 	return nil
 }
 
-// gatherNumbers looks values up in the dictionary until it is full.
-func (c *chunk) gatherNumbers(src *Column, sel []uint32) (taken int) {
-	skip := c.skipped()
+// gatherNumbers looks values up in the dictionary until it is full, and says
+// how many it found.
+func (c *chunk) gatherNumbers(src *Column, s *spans) (found int) {
 	var last []byte
 	var number uint32
-	for i, r := range sel {
-		if src.Valid[r] == 0 {
-			continue
-		}
-		v := src.BytesAt(int(r))[skip:]
+	for i := range s.n {
+		v := src.Data[s.from[i]:s.to[i]]
 		if last == nil || !bytes.Equal(v, last) {
 			n, ok := c.strings.number(v)
 			if !ok {
@@ -277,7 +347,7 @@ func (c *chunk) gatherNumbers(src *Column, sel []uint32) (taken int) {
 		}
 		c.idx = append(c.idx, number)
 	}
-	return len(sel)
+	return s.n
 }
 
 // flushPage encodes the open page, if it holds rows.

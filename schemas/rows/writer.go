@@ -244,6 +244,9 @@ func (w *Writer) append(b *Batch, sel []uint32, extra Extra) error {
 	if sel == nil {
 		total = b.Len()
 	}
+	for i := range b.Cols {
+		w.cols[i].look(&b.Cols[i], b.Len(), total)
+	}
 	for at := 0; at < total; {
 		n := min(total-at, stepRows-w.groupRows%stepRows, w.opts.PageRows-w.groupRows%w.opts.PageRows,
 			w.opts.RowGroupRows-w.groupRows)
