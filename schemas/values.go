@@ -73,8 +73,12 @@ func AppendFloatValue(dst []byte, t Type, v float64) []byte {
 }
 
 // AppendBytesValue appends the single value of a string, binary, fixed, uuid,
-// or a decimal of precision > 18 given as 16 bytes.
+// or a decimal of precision > 18 given as 16 bytes. The result is never nil,
+// which in tuples and bounds means that there is no value.
 func AppendBytesValue(dst []byte, t Type, v []byte) ([]byte, error) {
+	if dst == nil {
+		dst = []byte{}
+	}
 	switch t.Kind {
 	case Decimal:
 		if len(v) != 16 || !DecimalFits(v, t.Precision) {
@@ -293,7 +297,7 @@ func ParseText(t Type, s string) ([]byte, error) {
 		if err != nil {
 			return nil, wrong()
 		}
-		return AppendBytesValue([]byte{}, t, v)
+		return AppendBytesValue(nil, t, v)
 	}
 	return nil, wrong()
 }

@@ -285,6 +285,11 @@ func TestBrokerDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	whole, wholePart := brokerWithRecords(t, records)
+	partName, err := filepath.Rel(whole, wholePart)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		// killed: there was no clean close before.
@@ -339,7 +344,11 @@ func TestBrokerDamage(t *testing.T) {
 		}, part: "version 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, part := brokerWithRecords(t, records)
+			dir := filepath.Join(t.TempDir(), "broker")
+			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+				t.Fatal(err)
+			}
+			part := filepath.Join(dir, partName)
 			segments, err := filepath.Glob(filepath.Join(part, "*.dat"))
 			if err != nil || len(segments) < 3 {
 				t.Fatalf("segments %v, %v", segments, err)

@@ -78,6 +78,12 @@ type chunk struct {
 func (c *chunk) reset(l leaf, opts *WriteOptions, enc *zstd.Encoder) {
 	c.leaf, c.opts, c.zstd = l, opts, enc
 	c.full = false
+	// The codec stays through the file: Parquet would allow another one in each
+	// row group, but some readers take the first for all.
+	c.codec, c.decided = codecZstd, false
+	if opts.Uncompressed {
+		c.codec, c.decided = codecUncompressed, true
+	}
 	c.file.reset()
 	c.size = 0
 	c.resetGroup()
@@ -85,12 +91,9 @@ func (c *chunk) reset(l leaf, opts *WriteOptions, enc *zstd.Encoder) {
 }
 
 func (c *chunk) resetGroup() {
-	c.mode, c.decided, c.codec = modeUndecided, false, codecZstd
+	c.mode = modeUndecided
 	if c.leaf.phys == physBoolean || c.opts.NoDictionary {
 		c.mode = modePlain
-	}
-	if c.opts.Uncompressed {
-		c.codec, c.decided = codecUncompressed, true
 	}
 	c.pages, c.body = c.pages[:0], c.body[:0]
 	c.rawSize, c.firstRow = 0, 0
@@ -412,7 +415,7 @@ func (c *chunk) flushPage() error {
 	return nil
 }
 
-// compress packs a page with the chunk's codec. The first page decides it:
+// compress packs a page with the column's codec. The first page decides it:
 // where zstd saves less than an eighth it costs readers more than it gives.
 func (c *chunk) compress(raw []byte) []byte {
 	if c.decided && c.codec == codecUncompressed {

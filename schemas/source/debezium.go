@@ -13,6 +13,9 @@ type debezium struct {
 	*reader
 	env    envelope
 	newKey []span // the key columns' values in after
+	kind   func(name []byte) memberKind
+
+	outer, inner memo // the envelope, and source in it
 }
 
 func newDebezium(o Options, set *settings) (*debezium, error) {
@@ -28,7 +31,9 @@ func newDebezium(o Options, set *settings) (*debezium, error) {
 				o.Def.Name, o.Def.Order.Path)
 		}
 	}
-	return &debezium{reader: r}, nil
+	d := &debezium{reader: r}
+	d.kind = d.memberKind
+	return d, nil
 }
 
 // envelope is what an event says outside its rows. Places are -1 where a
@@ -141,77 +146,122 @@ func kindOf(op byte) Kind {
 func (d *debezium) envelope(dst *rows.Batch, base int, b []byte, at int, p *plan) (int, *Reject) {
 	e := &d.env
 	*e = envelope{before: nowhere, after: nowhere}
-	broken := func() *Reject { return malformed.reject(KindUnknown, "", false) }
 	i := skipSpace(b, at+1)
 	if i < len(b) && b[i] == '}' {
 		return i + 1, nil
 	}
-	for {
-		name, v := member(b, i, &d.name)
-		if v < 0 {
-			return i, broken()
+	for k := 0; ; k++ {
+		if end, more, ok := d.outer.same(k, b, i); ok {
+			if i = end; !more {
+				return i, nil
+			}
+			continue
 		}
-		path := len(d.orderAt) > 0 && string(name) == d.orderAt[0]
-		end := 0
-		switch string(name) {
-		case "after", "before":
-			place := &e.after
-			if name[0] == 'b' {
-				place = &e.before
-			}
-			if *place != nowhere {
-				return v, twice.reject(KindUnknown, string(name), false)
-			}
-			switch {
-			case b[v] == 'n':
-				*place = isNullAt
-				end = scanWord(b, v, "null")
-			case b[v] != '{':
-				return v, Rejectf(KindUnknown, "malformed", "the event's %s is no JSON object", name)
-			case place == &e.before || p.change != nil || p.refuse != nil:
-				*place = v
-				end = skipValue(b, v)
-			default:
-				*place = v
-				var why fail
-				if end, why = d.row(p, dst.Cols, base, b, v); why != okay {
-					return v, d.rowReject(why, KindUnknown)
-				}
-			}
-			path = false
-		case "op":
-			if e.op != 0 {
-				return v, twice.reject(KindUnknown, "op", false)
-			}
-			e.op = '?'
-			if v+2 < len(b) && b[v] == '"' && b[v+2] == '"' {
-				e.op = b[v+1]
-			}
-			end = skipValue(b, v)
-		case "ddl", "databaseName", "tableChanges", "status", "event_count", "data_collections", "message":
-			e.control = true
-			end = skipValue(b, v)
-		default:
-			if path {
-				var why fail
-				if end, why = d.pick(d.orderAt[1:], b, v); why != okay {
-					return v, d.orderReject(why, KindUnknown)
-				}
-				break
-			}
-			end = skipValue(b, v)
+		kind, v := d.outer.name(k, b, i, &d.name, d.kind)
+		if v < 0 {
+			return i, malformed.reject(KindUnknown, "", false)
+		}
+		end, j := d.member(kind, dst, base, b, v, p)
+		if j != nil {
+			return v, j
 		}
 		if end < 0 {
-			return v, broken()
+			return v, malformed.reject(KindUnknown, "", false)
 		}
-		at, more := next(b, end)
-		if at < 0 {
-			return end, broken()
+		end = skipSpace(b, end)
+		next, more := next(b, end)
+		if next < 0 {
+			return end, malformed.reject(KindUnknown, "", false)
 		}
-		if i = at; !more {
+		if kind == other {
+			d.outer.keep(k, b, i, end+1)
+		}
+		if i = next; !more {
 			return i, nil
 		}
 	}
+}
+
+// memberKind of a member of the envelope.
+func (d *debezium) memberKind(name []byte) memberKind {
+	switch string(name) {
+	case "after":
+		return afterMember
+	case "before":
+		return beforeMember
+	case "op":
+		return opMember
+	case "source":
+		return sourceMember
+	case "ddl", "databaseName", "tableChanges", "status", "event_count", "data_collections", "message":
+		return controlMember
+	}
+	if len(d.orderAt) > 0 && string(name) == d.orderAt[0] {
+		return pathMember
+	}
+	return other
+}
+
+// member reads one member of the envelope, whose value is at b[v]. A negative
+// end means ill-formed text.
+func (d *debezium) member(kind memberKind, dst *rows.Batch, base int, b []byte, v int, p *plan) (int, *Reject) {
+	e := &d.env
+	var why fail
+	end := 0
+	switch kind {
+	case afterMember, beforeMember:
+		place, name := &e.after, "after"
+		if kind == beforeMember {
+			place, name = &e.before, "before"
+		}
+		switch {
+		case *place != nowhere:
+			return v, twice.reject(KindUnknown, name, false)
+		case b[v] == 'n':
+			*place = isNullAt
+			return scanWord(b, v, "null"), nil
+		case b[v] != '{':
+			return v, Rejectf(KindUnknown, "malformed", "the event's %s is no JSON object", name)
+		}
+		*place = v
+		if kind == beforeMember || p.change != nil || p.refuse != nil {
+			return skipValue(b, v), nil
+		}
+		if end, why = d.row(p, dst.Cols, base, b, v); why != okay {
+			return v, d.rowReject(why, KindUnknown)
+		}
+		return end, nil
+	case opMember:
+		if e.op != 0 {
+			return v, twice.reject(KindUnknown, "op", false)
+		}
+		e.op = '?'
+		if v+2 < len(b) && b[v] == '"' && b[v+2] == '"' {
+			e.op = b[v+1]
+		}
+		return skipValue(b, v), nil
+	case sourceMember:
+		want := ""
+		if len(d.orderAt) > 0 && d.orderAt[0] == "source" {
+			if len(d.orderAt) != 2 {
+				end, why = d.pick(d.orderAt[1:], b, v)
+				break
+			}
+			want = d.orderAt[1]
+		}
+		end, why = d.skim(&d.inner, want, b, v)
+	case pathMember:
+		end, why = d.pick(d.orderAt[1:], b, v)
+	case controlMember:
+		e.control = true
+		return skipValue(b, v), nil
+	default:
+		return skipValue(b, v), nil
+	}
+	if why != okay {
+		return v, d.orderReject(why, KindUnknown)
+	}
+	return end, nil
 }
 
 // apply decides what a well-formed event does.

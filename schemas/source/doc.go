@@ -16,6 +16,8 @@
 // rows-json: plain JSON rows, a null value deletes by the record key. The
 // flattened form's __deleted and __op are understood unless they are columns.
 //
+// varve-avro: varve's own events, see AvroSchemaFor.
+//
 // # Keys
 //
 // The key comes from the row; a key column that the row does not name comes

@@ -17,7 +17,7 @@ const (
 )
 
 // Formats lists the formats that New knows.
-func Formats() []string { return []string{DebeziumJSON, RowsJSON} }
+func Formats() []string { return []string{DebeziumJSON, RowsJSON, VarveAvro} }
 
 // DefaultMaxRecordBytes is the largest record value that is decoded.
 const DefaultMaxRecordBytes = 64 << 20
@@ -74,6 +74,7 @@ var jsonOptions = []string{"columns.exclude", "columns.new", "decimal.handling",
 // optionNames are the options of each format.
 var optionNames = map[string][]string{
 	DebeziumJSON: jsonOptions,
+	VarveAvro:    {"framing", "max.record.bytes", "schema.id"},
 	RowsJSON:     append([]string{"key.from"}, jsonOptions...),
 }
 

@@ -81,7 +81,8 @@ type reader struct {
 	order    int64 // the value at the order path
 	hasOrder bool
 
-	image []rows.Column // key columns of a before image
+	image   []rows.Column // key columns of a before image
+	dropped rows.Column   // where values of dropped columns go
 }
 
 func newReader(o Options, set *settings, flat bool) (*reader, error) {

@@ -36,7 +36,10 @@ const (
 
 // Reject is a record that a decoder refuses: it goes to the dead letters.
 // Reason names the column and the rule, never a value. Code is a short
-// stable word (e.g. "malformed", "key", "type", "unsupported-op").
+// stable word (e.g. "malformed", "key", "type", "unsupported-op"). The code
+// "schema" of format varve-avro may only mean that the decoder's definition is
+// older than the producer's: read the definition again, and decode once more,
+// before the record is given up.
 type Reject struct {
 	Code   string
 	Reason string
@@ -99,6 +102,8 @@ func New(o Options) (Decoder, error) {
 	switch o.Format {
 	case DebeziumJSON:
 		return newDebezium(o, set)
+	case VarveAvro:
+		return newAvro(o, set)
 	default:
 		return newRowsJSON(o, set)
 	}

@@ -118,31 +118,18 @@ func bounds[T uint32 | uint64 | int64](v []T) (lo, hi T) {
 	return lo, hi
 }
 
-// appendBlock appends the block of c to dst.
-func (c *columns) appendBlock(dst []byte) []byte {
+// appendBlock appends the block of c to dst. keys may be the packed keys of a
+// block that has the same.
+func (c *columns) appendBlock(dst, keys []byte) []byte {
 	n := c.n
 	base := len(dst)
 	dst = append(dst, make([]byte, blockHeader)...)
-	head := func(i int) []byte { return dst[base+i:] }
-	binary.LittleEndian.PutUint16(head(4), uint16(n))
-	binary.LittleEndian.PutUint16(head(14), uint16(len(c.toff)))
-
-	groups := (n + groupEntries - 1) / groupEntries
-	dir := len(dst)
-	dst = append(dst, make([]byte, groups*groupHeader)...)
-	keys := len(dst)
-	for g := 0; g < groups; g++ {
-		hi := c.hi[g*groupEntries : min(n, (g+1)*groupEntries)]
-		w := widthFor(hi[len(hi)-1] - hi[0])
-		at := dst[dir+g*groupHeader:]
-		binary.LittleEndian.PutUint64(at, hi[0])
-		binary.LittleEndian.PutUint32(at[8:], uint32(len(dst)-keys)|uint32(w)<<24)
-		dst = pack(dst, hi, hi[0], w)
-	}
-	if c.wide {
-		for _, lo := range c.lo[:n] {
-			dst = binary.LittleEndian.AppendUint64(dst, lo)
-		}
+	binary.LittleEndian.PutUint16(dst[base+4:], uint16(n))
+	binary.LittleEndian.PutUint16(dst[base+14:], uint16(len(c.toff)))
+	if keys != nil {
+		dst = append(dst, keys...)
+	} else {
+		dst = c.appendKeys(dst)
 	}
 
 	ordLo, ordHi := bounds(c.ord[:n])
@@ -199,6 +186,28 @@ func (c *columns) appendBlock(dst []byte) []byte {
 	}
 	dst = append(dst, make([]byte, blockPadding)...)
 	binary.LittleEndian.PutUint32(dst[base:], crc32.Checksum(dst[base+4:], castagnoli))
+	return dst
+}
+
+// appendKeys appends the directory of the key groups and the keys.
+func (c *columns) appendKeys(dst []byte) []byte {
+	groups := (c.n + groupEntries - 1) / groupEntries
+	dir := len(dst)
+	dst = append(dst, make([]byte, groups*groupHeader)...)
+	keys := len(dst)
+	for g := 0; g < groups; g++ {
+		hi := c.hi[g*groupEntries : min(c.n, (g+1)*groupEntries)]
+		w := widthFor(hi[len(hi)-1] - hi[0])
+		at := dst[dir+g*groupHeader:]
+		binary.LittleEndian.PutUint64(at, hi[0])
+		binary.LittleEndian.PutUint32(at[8:], uint32(len(dst)-keys)|uint32(w)<<24)
+		dst = pack(dst, hi, hi[0], w)
+	}
+	if c.wide {
+		for _, lo := range c.lo[:c.n] {
+			dst = binary.LittleEndian.AppendUint64(dst, lo)
+		}
+	}
 	return dst
 }
 
@@ -322,6 +331,9 @@ func (b *block) keyColumn(g int) bitColumn {
 	return bitColumn{off: start, w: w, mask: maskFor(w), min: b.first(g)}
 }
 
+// packedKeys are the directory of the key groups and the keys.
+func (b *block) packedKeys() []byte { return b.buf[b.dir:b.ord.off] }
+
 func (b *block) loAt(i int) uint64 { return binary.LittleEndian.Uint64(b.buf[b.lo+8*i:]) }
 
 // blockSeeker finds ascending keys in a block.
@@ -352,14 +364,17 @@ func (s *blockSeeker) find(k Key) int {
 	if k.Hi > s.col.min {
 		target := k.Hi - s.col.min
 		col := bitColumn{off: s.col.off, w: s.col.w, mask: s.col.mask}
-		for n > 0 {
+		// One conditional add a step: no branch to predict.
+		for n > 1 {
 			half := n >> 1
-			if col.get(b.buf, p+half) < target {
-				p += half + 1
-				n -= half + 1
-			} else {
-				n = half
+			q := p + half
+			if col.get(b.buf, q-1) < target {
+				p = q
 			}
+			n -= half
+		}
+		if col.get(b.buf, p) < target {
+			p++
 		}
 	}
 	p += start

@@ -114,6 +114,52 @@ func (c *columns) add(k Key, v *value, ord uint32) {
 	c.n = n + 1
 }
 
+// replace puts v in the place of entry i's values. A tombstone that was there
+// leaves its offset and time behind: see renumberTombstones.
+func (c *columns) replace(i int, v *value, ord uint32) {
+	row := NoRowID
+	c.ord[i] = ord
+	if ord == 0 {
+		c.pos[i] = uint32(len(c.toff))
+		c.toff = append(c.toff, v.b)
+		c.ttime = append(c.ttime, int64(v.a))
+	} else {
+		c.pos[i] = v.pos
+		row = v.b
+	}
+	if row != NoRowID {
+		c.fillRow(c.n)
+		c.row[i] = row
+	} else if i < c.rowN {
+		c.row[i] = NoRowID
+	}
+	if v.flags&flagOrder != 0 {
+		c.fillOrder(c.n)
+		c.order[i], c.has[i] = v.order, 1
+	} else if i < c.orderN {
+		c.has[i] = 0
+	}
+}
+
+// renumberTombstones brings offsets and times of tombstones into key order,
+// without those that were replaced.
+func (c *columns) renumberTombstones() {
+	old := len(c.toff)
+	if old == 0 {
+		return
+	}
+	for i, ord := range c.ord[:c.n] {
+		if ord == 0 {
+			t := c.pos[i]
+			c.pos[i] = uint32(len(c.toff) - old)
+			c.toff = append(c.toff, c.toff[t])
+			c.ttime = append(c.ttime, c.ttime[t])
+		}
+	}
+	c.toff = append(c.toff[:0], c.toff[old:]...)
+	c.ttime = append(c.ttime[:0], c.ttime[old:]...)
+}
+
 // addSpan appends s[i:j].
 func (c *columns) addSpan(s *columns, i, j int) {
 	n, m := c.n, c.n+j-i

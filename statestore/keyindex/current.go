@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -168,6 +169,7 @@ func removeOthers(fs vfs.FS, dir, keep string) error {
 	if err != nil {
 		return fmt.Errorf("list key index directory: %w", err)
 	}
+	slices.Sort(names) // the same order in every run
 	for _, name := range names {
 		if name == keep || name == currentName && keep != "" || !ours(name) {
 			continue

@@ -59,7 +59,8 @@ func (i *Index) Flush() error {
 // dirty tells whether a merge would give another base.
 func (i *Index) dirty() bool {
 	if i.base == nil {
-		return i.activeN > 0 || i.offset != NoOffset
+		// CURRENT needs a base to name, if only for what it is complete to.
+		return i.activeN > 0 || i.offset != i.durable.offset || i.horizon != i.durable.horizon
 	}
 	return i.activeN > 0 || i.base.oldestTomb < i.horizon
 }

@@ -180,7 +180,7 @@ func (m *merger) mergeBlocks(b *base, cur *cursor) error {
 func (m *merger) copyBlock(i int) (bool, error) {
 	half := m.in.entries / 2
 	blk := &m.scan.block
-	if blk.n < half || m.built.n > 0 && m.built.n < half {
+	if blk.n < half || blk.n > 2*m.in.entries || m.built.n > 0 && m.built.n < half {
 		return false, nil
 	}
 	if err := m.flushBlock(); err != nil {
@@ -206,14 +206,26 @@ func (m *merger) mergeBlock(i int, cur *cursor, whole bool) error {
 	if d.n > 0 && !last && !d.key(d.n-1).Less(next) {
 		return corruptf("%s: block %d runs into the one behind it", b.path, i)
 	}
-	at := 0
+	// at is what is not yet built, j where the cursor is.
+	at, j, intact := 0, 0, true
 	for cur.ok && (last || cur.key.Less(next)) {
-		j := d.seek(at, cur.key)
+		j = d.seek(j, cur.key)
+		hit := j < d.n && d.key(j) == cur.key
+		if hit && !m.in.fresh && !cur.val.expired(m.in.horizon) {
+			// The common case: the key stays, its values are new.
+			m.drop(d.ord[j])
+			ord := m.ordinal(cur.val)
+			m.files.rows[ord]++
+			d.replace(j, cur.val, ord)
+			cur.next()
+			continue
+		}
+		intact = false
 		if err := m.addSpan(at, j); err != nil {
 			return err
 		}
 		at = j
-		if j < d.n && d.key(j) == cur.key {
+		if hit {
 			m.drop(d.ord[j])
 			at++
 		}
@@ -221,13 +233,29 @@ func (m *merger) mergeBlock(i int, cur *cursor, whole bool) error {
 			return err
 		}
 	}
-	if whole && !m.in.fresh && m.built.n > 0 && m.built.n+d.n <= m.in.entries*3/2 && b.tomb[i] >= m.in.horizon {
-		// A short rest and an untouched block become one, so that the
-		// untouched blocks behind them can be taken over as they are.
-		m.built.addSpan(d, at, d.n)
-		return m.flushBlock()
+	if intact && !m.in.fresh && b.tomb[i] >= m.in.horizon {
+		return m.endBlock(whole)
 	}
 	return m.addSpan(at, d.n)
+}
+
+// endBlock writes a block whose keys are those that it had.
+func (m *merger) endBlock(whole bool) error {
+	d, half := &m.dec, m.in.entries/2
+	if d.n >= half && d.n <= 2*m.in.entries && (m.built.n == 0 || m.built.n >= half) {
+		if err := m.flushBlock(); err != nil {
+			return err
+		}
+		d.renumberTombstones()
+		return m.emit(d, m.scan.block.packedKeys())
+	}
+	if whole && m.built.n > 0 && m.built.n+d.n <= m.in.entries*3/2 {
+		// A short rest and an untouched block become one, so that the
+		// untouched blocks behind them can be taken over as they are.
+		m.built.addSpan(d, 0, d.n)
+		return m.flushBlock()
+	}
+	return m.addSpan(0, d.n)
 }
 
 // renumber gives the ordinals built last their new numbers and counts them.
@@ -286,15 +314,19 @@ func (m *merger) addRows(i, j int) error {
 // addDelta appends the cursor's entry and moves on.
 func (m *merger) addDelta(cur *cursor) error {
 	if !cur.val.expired(m.in.horizon) {
-		ord := uint32(0)
-		if !cur.val.tombstone() {
-			ord = m.files.ordinal(cur.val.a)
-		}
+		ord := m.ordinal(cur.val)
 		m.files.rows[ord]++
 		m.built.add(cur.key, cur.val, ord)
 	}
 	cur.next()
 	return m.full()
+}
+
+func (m *merger) ordinal(v *value) uint32 {
+	if v.tombstone() {
+		return 0
+	}
+	return m.files.ordinal(v.a)
 }
 
 func (m *merger) full() error {
@@ -309,15 +341,20 @@ func (m *merger) flushBlock() error {
 	if c.n == 0 {
 		return nil
 	}
+	err := m.emit(c, nil)
+	c.reset()
+	return err
+}
+
+// emit writes the block of c, whose packed keys may be at hand.
+func (m *merger) emit(c *columns, keys []byte) error {
 	oldest := int64(math.MaxInt64)
 	for _, t := range c.ttime {
 		oldest = min(oldest, t)
 	}
 	at := len(m.out)
-	m.out = c.appendBlock(m.out)
-	k, n := c.key(0), c.n
-	c.reset()
-	return m.addFence(k, at, n, oldest)
+	m.out = c.appendBlock(m.out, keys)
+	return m.addFence(c.key(0), at, c.n, oldest)
 }
 
 // addFence notes the block that was just appended at out[at:].

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -27,9 +27,14 @@ const (
 	// RequireEnv, set to 1, makes a missing Kafka a failure instead of a skip.
 	RequireEnv = "VARVE_REQUIRE_KAFKA"
 
-	kafkaVersion = "4.1.1"
+	// DirEnv names the folder for the nodes' data; the default is in memory where that has 4 GiB free, else the
+	// system's folder for temporary files.
+	DirEnv = "VARVE_TEST_DIR"
 
-	readyTimeout = 60 * time.Second
+	kafkaVersion = "4.1.1"
+	memoryFree   = 4 << 30
+
+	readyTimeout = 120 * time.Second
 	// startTries: a port that was free may be taken before Kafka binds it.
 	startTries = 3
 )
@@ -70,7 +75,7 @@ func Start(t testing.TB, nodes int) *Cluster {
 		}
 		t.Skip(err.Error())
 	}
-	base := t.TempDir()
+	base := dataDir(t)
 	var cause error
 	for try := range startTries {
 		c := &Cluster{t: t, java: java, lib: lib, id: uuid(t)}
@@ -92,6 +97,26 @@ func Start(t testing.TB, nodes int) *Cluster {
 	}
 	t.Fatalf("testcluster: Kafka did not start: %v", cause)
 	return nil
+}
+
+// dataDir is the folder for the nodes' data. Controllers sync each of their writes to disk and take a broker
+// for dead whose writes wait for a busy disk, so it lies in memory where there is room; what a killed process
+// had written is kept there as well.
+func dataDir(t testing.TB) string {
+	parent := os.Getenv(DirEnv)
+	if parent == "" {
+		parent = memoryDir(memoryFree)
+	}
+	dir, err := os.MkdirTemp(parent, "varve-kafka-")
+	if err != nil {
+		t.Fatalf("testcluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("testcluster: %v", err)
+		}
+	})
+	return dir
 }
 
 // tools finds Java and the jars.
@@ -233,10 +258,8 @@ func (c *Cluster) properties(i int) string {
 		{"share.coordinator.state.topic.min.isr", insync},
 		{"group.initial.rebalance.delay.ms", 0},
 		// A dead broker is noticed in seconds, not in a test's whole time.
-		{"broker.heartbeat.interval.ms", 500},
-		{"broker.session.timeout.ms", 3000},
-		{"controller.quorum.election.timeout.ms", 500},
-		{"controller.quorum.fetch.timeout.ms", 1500},
+		{"broker.heartbeat.interval.ms", 1000},
+		{"broker.session.timeout.ms", 6000},
 		// Small threads and buffers: several of these may share a machine of two cores.
 		{"num.network.threads", 2},
 		{"num.io.threads", 4},
@@ -258,7 +281,13 @@ func (c *Cluster) launch(i int) error {
 		return err
 	}
 	defer out.Close() // the child has its own handle
-	cmd := exec.Command(c.java, "-Xmx512m", "-XX:+UseSerialGC", "-cp", filepath.Join(c.lib, "*"), "kafka.Kafka", n.config())
+	args := []string{"-Xmx512m", "-XX:+UseSerialGC"}
+	if len(c.nodes) > 1 {
+		// Three at once on a small machine: compiling hot code well takes the time that starting needs.
+		args = append(args, "-XX:TieredStopAtLevel=1")
+	}
+	args = append(args, "-cp", filepath.Join(c.lib, "*"), "kafka.Kafka", n.config())
+	cmd := exec.Command(c.java, args...)
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
 	endWithParent(cmd)
@@ -278,12 +307,14 @@ func (n *node) output() string { return filepath.Join(n.dir, "output.log") }
 
 // waitReady waits until so many brokers are alive and a controller takes requests.
 func (c *Cluster) waitReady(alive int) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Brokers()...), kgo.MetadataMinAge(50*time.Millisecond), kgo.DialTimeout(time.Second))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Brokers()...), kgo.DialTimeout(time.Second))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	adm := kadm.NewClient(cl)
+	// Asked for by hand: the client would answer from what it remembers.
+	ask := kmsg.NewPtrMetadataRequest()
+	ask.Topics = []kmsg.MetadataRequestTopic{}
 	deadline := time.Now().Add(readyTimeout)
 	for {
 		for i, n := range c.nodes {
@@ -297,13 +328,16 @@ func (c *Cluster) waitReady(alive int) error {
 			}
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		m, err := adm.BrokerMetadata(ctx)
+		m, err := ask.RequestWith(ctx, cl)
 		cancel()
-		if err == nil && len(m.Brokers) == alive && m.Controller >= 0 {
-			return nil
+		brokers := 0
+		if err == nil {
+			if brokers = len(m.Brokers); brokers == alive && m.ControllerID >= 0 {
+				return nil
+			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not ready after %s: %d brokers of %d, error %v; last words of node 0: %s", readyTimeout, len(m.Brokers), alive, err, c.nodes[0].lastWords())
+			return fmt.Errorf("not ready after %s: %d brokers of %d, error %v; last words of node 0: %s", readyTimeout, brokers, alive, err, c.nodes[0].lastWords())
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
