@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -31,7 +32,7 @@ type FrozenFile struct {
 	Dead      []byte     // position set at the build offset, nil: none
 	DeadCount int64
 	// Of the last committed snapshot:
-	Manifest int64 // number of the manifest that lists the file, 0: none
+	Manifest int64 // number of the live manifest that lists the file, 0: none
 	RowID    int64
 	Sequence int64
 	Vector   *Vector // nil: none
@@ -44,7 +45,7 @@ type Vector struct {
 	Length      int64
 	Cardinality int64
 	Sequence    int64
-	Manifest    int64
+	Manifest    int64 // in a FrozenCut: number of the live manifest that lists it
 }
 
 // FrozenCut is what a publisher builds from (C1).
@@ -63,7 +64,10 @@ type FrozenCut struct {
 	Ranges     []ShardRange
 	Totals     PublishedTotals // of the base
 	Files      []FrozenFile    // ascending by id
-	Manifests  map[int64]string
+	// Manifests are the paths of the base's manifests by number, and of those
+	// that the base lists for the last time: a commit names each number that
+	// its own manifests take the place of (ManifestInfo.Replaces).
+	Manifests map[int64]string
 }
 
 // ShardRange is a shard's source end at the build offset.
@@ -341,32 +345,24 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 		return nil, err
 	}
 	f.Deployment, f.Partition = s.head.Deployment, s.head.Partition
+	if err := s.liveManifests(tableID, f.Manifests); err != nil {
+		return nil, err
+	}
+	moved := map[int64]int64{}
 	if err := s.frozenFiles(tableID, func(x *FrozenFile, tuple uint32) error {
-		if err := s.describe(tableID, x, tuple); err != nil {
-			return err
+		err := s.describe(tableID, x, tuple)
+		if err == nil && x.Manifest != 0 {
+			x.Manifest, err = s.liveManifest(tableID, x.Manifest, f.Manifests, moved)
+		}
+		if err == nil && x.Vector != nil {
+			x.Vector.Manifest, err = s.liveManifest(tableID, x.Vector.Manifest, f.Manifests, moved)
 		}
 		f.Files = append(f.Files, *x)
-		for _, m := range [...]int64{x.Manifest, vectorManifest(x.Vector)} {
-			if m != 0 && f.Manifests[m] == "" {
-				p, err := s.manifestPath(tableID, m)
-				if err != nil {
-					return err
-				}
-				f.Manifests[m] = p
-			}
-		}
-		return nil
+		return err
 	}); err != nil {
 		return nil, err
 	}
 	return f, nil
-}
-
-func vectorManifest(v *Vector) int64 {
-	if v == nil {
-		return 0
-	}
-	return v.Manifest
 }
 
 // describe fills what a frozen file's entry refers to.
@@ -433,26 +429,73 @@ func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) e
 	return errors.Join(it.Error(), it.Close())
 }
 
-// manifestPath follows a manifest to the one that its live entries are in now.
-func (s *Store) manifestPath(tableID, n int64) (string, error) {
-	for {
-		b, err := s.get(key16(keyManifest, uint64(tableID), uint64(n)))
-		if err != nil {
-			return "", err
-		}
-		d := dec{b: b}
-		path, moved := d.str(), d.i()
-		if err := d.done("manifest"); err != nil {
-			return "", err
-		}
-		if moved == 0 {
-			return path, nil
-		}
-		if moved <= n {
-			return "", fmt.Errorf("%w: manifest %d moved backwards", ErrCorrupt, n)
-		}
-		n = moved
+// liveManifests reads the numbers and paths of the manifests in use.
+func (s *Store) liveManifests(tableID int64, into map[int64]string) error {
+	prefix := key8(keyLive, uint64(tableID))
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+	if err != nil {
+		return fmt.Errorf("read the state: %w", err)
 	}
+	for ok := it.First(); ok; ok = it.Next() {
+		into[int64(binary.BigEndian.Uint64(it.Key()[len(prefix):]))] = string(it.Value())
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	return nil
+}
+
+// liveManifest follows a manifest to the one that its live entries are in now.
+// seen shortens the way of the next one.
+func (s *Store) liveManifest(tableID, n int64, live map[int64]string, seen map[int64]int64) (int64, error) {
+	from := n
+	for live[n] == "" {
+		to, ok := seen[n]
+		if !ok {
+			b, err := s.get(key16(keyManifest, uint64(tableID), uint64(n)))
+			if err != nil {
+				return 0, err
+			}
+			d := dec{b: b}
+			to = d.i()
+			if err := d.done("manifest"); err != nil {
+				return 0, err
+			}
+			if to < 1 || to >= n {
+				return 0, fmt.Errorf("%w: manifest %d moved to %d", ErrCorrupt, n, to)
+			}
+		}
+		n = to
+	}
+	seen[from] = n
+	return n, nil
+}
+
+// placeManifest gives a new manifest its number. One that takes the place of
+// others has the lowest of their numbers and the others point to it: so a
+// number that was replaced a thousand times is still one or few steps from
+// its manifest.
+func (s *Store) placeManifest(t *table, m *record.ManifestInfo) (int64, error) {
+	n := t.nextMan
+	if len(m.Replaces) > 0 {
+		n = slices.Min(m.Replaces)
+	} else {
+		t.nextMan++
+	}
+	for _, old := range m.Replaces {
+		if old == n {
+			continue
+		}
+		if err := s.del(key16(keyLive, uint64(t.id), uint64(old))); err != nil {
+			return 0, err
+		}
+		var e enc
+		e.i(n)
+		if err := s.set(key16(keyManifest, uint64(t.id), uint64(old)), e.b); err != nil {
+			return 0, err
+		}
+	}
+	return n, s.set(key16(keyLive, uint64(t.id), uint64(n)), []byte(m.Path))
 }
 
 // snapshotCommitted: C3, S9.
@@ -479,26 +522,22 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if part := checkCommit(t, c, files); part != 0 {
 		return reject(record.BadCommit, part), nil
 	}
-	// A manifest's number is its table's next one; what it replaces now points to it.
-	first := t.nextMan
 	for i := range c.Manifests {
-		m := &c.Manifests[i]
-		var e enc
-		e.str(m.Path)
-		e.i(0)
-		n := t.nextMan
-		t.nextMan++
-		if err := s.set(key16(keyManifest, uint64(t.id), uint64(n)), e.b); err != nil {
-			return outcomeOf{}, err
-		}
-		for _, old := range m.Replaces {
-			e = enc{}
-			e.str("")
-			e.i(n)
-			if err := s.set(key16(keyManifest, uint64(t.id), uint64(old)), e.b); err != nil {
+		for _, old := range c.Manifests[i].Replaces {
+			if b, err := s.get(key16(keyLive, uint64(t.id), uint64(old))); err != nil {
 				return outcomeOf{}, err
+			} else if b == nil {
+				return reject(record.BadCommit, 4), nil
 			}
 		}
+	}
+	numbers := make([]int64, len(c.Manifests))
+	for i := range c.Manifests {
+		n, err := s.placeManifest(t, &c.Manifests[i])
+		if err != nil {
+			return outcomeOf{}, err
+		}
+		numbers[i] = n
 	}
 	for i := range c.Files {
 		f := &c.Files[i]
@@ -508,7 +547,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		}
 		x := ch.find(f.File)
 		s.touch(ch)
-		x.manifest, x.rowID, x.sequence = first+int64(f.Manifest), f.FirstRowID, c.Sequence
+		x.manifest, x.rowID, x.sequence = numbers[f.Manifest], f.FirstRowID, c.Sequence
 		ch.dirty = true
 		t.totals.Published++
 		t.totals.PubRows += x.rows
@@ -535,7 +574,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		var e enc
 		encVector(&e, &Vector{
 			Puffin: c.Puffins[v.Puffin].Path, Offset: v.Offset, Length: v.Length, Cardinality: v.Cardinality,
-			Sequence: c.Sequence, Manifest: first + int64(v.Manifest),
+			Sequence: c.Sequence, Manifest: numbers[v.Manifest],
 		})
 		if err := s.set(key16(keyVector, uint64(t.id), v.File), e.b); err != nil {
 			return outcomeOf{}, err
@@ -615,11 +654,16 @@ func checkCommit(t *table, c *record.SnapshotCommitted, files []*FrozenFile) int
 	if c.Sequence <= t.head.Sequence || c.FirstRowID < t.head.NextRowID || c.AddedRows < 0 {
 		return 3
 	}
+	replaced := map[int64]bool{}
 	for i := range c.Manifests {
+		if c.Manifests[i].Path == "" {
+			return 4
+		}
 		for _, old := range c.Manifests[i].Replaces {
-			if old < 1 || old >= t.nextMan {
+			if old < 1 || old >= t.nextMan || replaced[old] {
 				return 4
 			}
+			replaced[old] = true
 		}
 	}
 	find := func(id uint64) *FrozenFile {

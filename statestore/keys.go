@@ -19,7 +19,8 @@ const (
 	keyMembers   = 'm' // table ‖ ordinal ‖ file id → nothing; only for partitioned specs
 	keyBody      = 'b' // table ‖ record offset → reference of its erasable body
 	keyEpoch     = 'w' // table ‖ writer number → epoch
-	keyManifest  = 'l' // table ‖ number → manifest
+	keyManifest  = 'l' // table ‖ number → number of the manifest that its live entries moved to
+	keyLive      = 'g' // table ‖ number → path of a manifest that nothing replaced yet
 	keyRequest   = 'r' // request id → first outcome
 	keyRequestAt = 'a' // offset ‖ request id → nothing; finds requests below the horizon
 	keyDelete    = 'k' // table ‖ offset → open DeleteKeys
