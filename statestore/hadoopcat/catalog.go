@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/varve-io/varve/statestore/objstore"
 )
@@ -266,10 +267,53 @@ func (c *Catalog) deleteVersion(ctx context.Context, tableKey string, n int) err
 	return c.store.Delete(ctx, versions[i].key)
 }
 
+// Prune deletes, oldest first, each version n of which version n+keep+1 was
+// made before the given time: it is out of a metadata log of keep entries since
+// then. It takes one listing, and tells how many versions it deleted.
+func (c *Catalog) Prune(ctx context.Context, tableKey string, keep int, before time.Time) (int, error) {
+	n, err := c.prune(ctx, tableKey, keep, before)
+	if err != nil {
+		return 0, fmt.Errorf("hadoopcat: prune versions of %s: %w", tableKey, err)
+	}
+	return n, nil
+}
+
+func (c *Catalog) prune(ctx context.Context, tableKey string, keep int, before time.Time) (int, error) {
+	versions, err := c.list(ctx, tableKey)
+	if err != nil {
+		return 0, err
+	}
+	made := make(map[int]time.Time, len(versions))
+	for _, v := range versions {
+		made[v.n] = v.made
+	}
+	var keys []string
+	for _, v := range versions {
+		if t := made[v.n+keep+1]; t.IsZero() || !t.Before(before) { // zero: not there, or its age is not known
+			break
+		}
+		keys = append(keys, v.key)
+	}
+	if keep < 0 || len(keys) == 0 {
+		return 0, nil
+	}
+	hint, _, err := c.readHint(ctx, tableKey)
+	if err != nil {
+		return 0, err
+	}
+	if hint <= versions[len(keys)-1].n {
+		if err := c.writeHint(ctx, tableKey, newestOf(versions)); err != nil {
+			return 0, err
+		}
+	}
+	return len(keys), c.store.Delete(ctx, keys...)
+}
+
 // version is one metadata file.
 type version struct {
-	n   int
-	key string
+	n    int
+	key  string
+	made time.Time
 }
 
 // newestOf is 0 without versions.
@@ -284,11 +328,11 @@ func newestOf(versions []version) int {
 // compressed file the plain one counts.
 func (c *Catalog) list(ctx context.Context, tableKey string) ([]version, error) {
 	dir := tableKey + folder
-	found := map[int]string{}
+	found := map[int]version{}
 	err := c.store.List(ctx, dir+versionStart, func(i objstore.Info) error {
 		n, ok := parseVersion(strings.TrimPrefix(i.Key, dir))
-		if ok && (found[n] == "" || i.Key == versionKey(tableKey, n)) {
-			found[n] = i.Key
+		if ok && (found[n].key == "" || i.Key == versionKey(tableKey, n)) {
+			found[n] = version{n: n, key: i.Key, made: i.ModTime}
 		}
 		return nil
 	})
@@ -296,8 +340,8 @@ func (c *Catalog) list(ctx context.Context, tableKey string) ([]version, error) 
 		return nil, err
 	}
 	versions := make([]version, 0, len(found))
-	for n, key := range found {
-		versions = append(versions, version{n: n, key: key})
+	for _, v := range found {
+		versions = append(versions, v)
 	}
 	slices.SortFunc(versions, func(a, b version) int { return a.n - b.n })
 	return versions, nil

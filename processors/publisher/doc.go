@@ -1,0 +1,25 @@
+// Package publisher turns a frozen cut into an Iceberg snapshot: Puffins with
+// the vectors that changed, manifests, the manifest list, the table's next
+// metadata, and the commit to the catalog (C1–C5).
+//
+// Owns: which manifests a snapshot makes, rewrites, merges and lists as they
+// are (M2, M3, V3–V5, V7), row ids of added files (M4), operation and summary
+// (S5, S10), what of the definition stands in the metadata, expiry inside the
+// commit (S6), and the deletion of metadata files that nothing names any more.
+// May touch: the table's metadata folder in the object store, bodies (reading),
+// the catalog. It appends nothing to the log: the caller does, with what
+// Publish returns.
+// Never enters: clocks and randomness. All bytes follow from the frozen cut,
+// the base metadata with its list and manifests, and bodies named by hash (C1,
+// C2): two publishers of one cut write the same files, and a publisher that
+// comes late finds them there.
+//
+// # One attempt
+//
+// The base is the version that the state names, and its bytes have the hash
+// that the state holds; everything else is foreign and stops the table. Then
+// Puffins, manifests and list are created, never replaced, and the next
+// version is committed. Where the next version is already there, it is either
+// this very cut, of which the log has lost the SnapshotCommitted, and the
+// record is made from the files as they stand; or it is foreign.
+package publisher
