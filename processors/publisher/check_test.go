@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/puffin"
 	"github.com/varve-io/varve/statestore/hadoopcat"
@@ -64,20 +66,7 @@ func (w *world) list(s *iceberg.Snapshot) *listed {
 	l := &listed{lines: lines, entries: map[string][]iceberg.Entry{}, data: map[string]iceberg.Entry{}, vectors: map[string]iceberg.Entry{}}
 	for i := range lines {
 		line := &lines[i]
-		text := w.read(line.Path)
-		if int64(len(text)) != line.Length {
-			w.t.Fatalf("%s has %d bytes, the list says %d", line.Path, len(text), line.Length)
-		}
-		m, err := iceberg.ReadManifest(text)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if line.Content == iceberg.Data && line.FirstRowID == nil {
-			w.t.Fatalf("M4: %s has no first row id", line.Path)
-		}
-		if err := m.Inherit(line); err != nil {
-			w.t.Fatal(err)
-		}
+		m := w.manifest(line)
 		l.entries[line.Path] = m.Entries
 		live := 0
 		for _, e := range m.Entries {
@@ -103,6 +92,30 @@ func (w *world) list(s *iceberg.Snapshot) *listed {
 		}
 	}
 	return l
+}
+
+// manifest reads a manifest once.
+func (w *world) manifest(line *iceberg.ManifestFile) *iceberg.Manifest {
+	w.t.Helper()
+	if m := w.manifests[line.Path]; m != nil {
+		return m
+	}
+	text := w.read(line.Path)
+	if int64(len(text)) != line.Length {
+		w.t.Fatalf("%s has %d bytes, the list says %d", line.Path, len(text), line.Length)
+	}
+	m, err := iceberg.ReadManifest(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if line.Content == iceberg.Data && line.FirstRowID == nil {
+		w.t.Fatalf("M4: %s has no first row id", line.Path)
+	}
+	if err := m.Inherit(line); err != nil {
+		w.t.Fatal(err)
+	}
+	w.manifests[line.Path] = m
+	return m
 }
 
 func (w *world) path(id uint64) string {
@@ -192,6 +205,19 @@ func (w *world) checkVector(v, data *iceberg.Entry, f *modelFile) {
 	if *v.Sequence < *data.Sequence || d.SpecID != data.File.SpecID || !bytes.Equal(d.Partition, data.File.Partition) || d.Format != "PUFFIN" {
 		w.t.Fatalf("vector of %s: %+v", data.File.Path, v)
 	}
+	got := w.blob(d, data.File.Path)
+	if !got.Equals(f.dead) || int64(f.dead.GetCardinality()) != d.Records {
+		w.t.Fatalf("vector of %s is %v, want %v", data.File.Path, got, f.dead)
+	}
+}
+
+// blob reads a vector once.
+func (w *world) blob(d *iceberg.DataFile, of string) *roaring.Bitmap {
+	w.t.Helper()
+	key := fmt.Sprint(d.Path, " ", *d.ContentOffset, " ", *d.ContentSize, " ", of)
+	if b := w.blobs[key]; b != nil {
+		return b
+	}
 	text := w.read(d.Path)
 	if int64(len(text)) != d.Bytes {
 		w.t.Fatalf("%s has %d bytes, the manifest says %d", d.Path, len(text), d.Bytes)
@@ -209,15 +235,14 @@ func (w *world) checkVector(v, data *iceberg.Entry, f *modelFile) {
 			w.t.Fatal(err)
 		}
 		got, ok := set.Bitmap32()
-		if path, _ := b.Properties.Get("referenced-data-file"); !ok || path != data.File.Path || b.Length != *d.ContentSize {
+		if path, _ := b.Properties.Get("referenced-data-file"); !ok || path != of || b.Length != *d.ContentSize {
 			w.t.Fatalf("blob %+v of %s", b, d.Path)
 		}
-		if !got.Equals(f.dead) || int64(f.dead.GetCardinality()) != d.Records {
-			w.t.Fatalf("vector of %s is %v, want %v", data.File.Path, got, f.dead)
-		}
-		return
+		w.blobs[key] = got
+		return got
 	}
 	w.t.Fatalf("%s has no blob at %d", d.Path, *d.ContentOffset)
+	return nil
 }
 
 // checkRowIDs: no two files share a row id.

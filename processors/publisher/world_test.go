@@ -14,6 +14,7 @@ import (
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -46,6 +47,9 @@ type world struct {
 	cuts   []*statestore.FrozenCut
 	done   []publisher.Result
 	rowIDs map[uint64]int64 // first row id of a file, for ever
+
+	manifests map[string]*iceberg.Manifest // read before
+	blobs     map[string]*roaring.Bitmap   // the same
 }
 
 // modelFile is a data file as the model knows it.
@@ -104,6 +108,7 @@ func newWorld(t testing.TB, store objstore.Store, def schemas.Definition) *world
 	w := &world{
 		t: t, st: st, store: store, bodies: processors.NewBodies(store, "varve"), timeMs: 1_700_000_000_000, def: def,
 		files: map[uint64]*modelFile{}, states: map[int64]map[uint64]modelFile{}, rowIDs: map[uint64]int64{},
+		manifests: map[string]*iceberg.Manifest{}, blobs: map[string]*roaring.Bitmap{},
 	}
 	w.pub = w.newPublisher()
 	w.do("", -1, &record.SetApplyVersion{Deployment: [16]byte{0xab, 2, 3}, Partitions: 1, Version: 1})
