@@ -49,8 +49,6 @@ const (
 	isNullAt = -2
 )
 
-func (d *debezium) Framing(key []byte) uint64 { return framing(key) }
-
 func (d *debezium) Decode(dst *rows.Batch, rec *Record) (Result, error) {
 	n := dst.Len()
 	res, err := d.decode(dst, rec)

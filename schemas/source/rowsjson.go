@@ -26,8 +26,6 @@ func newRowsJSON(o Options, set *settings) (*rowsJSON, error) {
 	return &rowsJSON{reader: r}, nil
 }
 
-func (d *rowsJSON) Framing(key []byte) uint64 { return framing(key) }
-
 func (d *rowsJSON) Decode(dst *rows.Batch, rec *Record) (Result, error) {
 	n := dst.Len()
 	res, err := d.decode(dst, rec)
