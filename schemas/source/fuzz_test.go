@@ -89,8 +89,11 @@ func fuzzJSON(f *testing.F, format string, files ...string) {
 		}
 		// What a decoder remembers of earlier records changes nothing.
 		fresh := decoder(t, format, def, "timestamp.unit=micros", "decimal.handling=text")
-		if kept.Framing(key) != fresh.Framing(key) || kept.Framing(key) != fresh.Framing(key) {
-			t.Fatal("a key has two framings")
+		framing := fresh.Framing(key)
+		for range 2 { // the second time from memory
+			if kept.Framing(key) != framing {
+				t.Fatal("a key has two framings")
+			}
 		}
 		res2, err2 := fresh.Decode(fb, rec)
 		var j2 *Reject

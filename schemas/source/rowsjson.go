@@ -86,6 +86,9 @@ func (d *rowsJSON) object(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Re
 	case why != okay && why != malformed && d.deletes(b, w):
 		return d.deleteRow(dst, rec, b, w)
 	case why != okay:
+		if whole := skipValue(b, w.at); whole < 0 || !w.closes(b, whole) {
+			why = malformed // a cut record says nothing for sure
+		}
 		return Result{}, d.rowReject(why, KindUpsert)
 	case !w.closes(b, end):
 		return Result{}, Rejectf(KindUpsert, "malformed", "the row has bytes after its end")
