@@ -82,9 +82,6 @@ func (d *avro) writer(s *schemas.Schema) *writer {
 	return w
 }
 
-// Framing is that of JSON keys: varve's events may have any key.
-func (d *avro) Framing(key []byte) uint64 { return framing(key) }
-
 func (d *avro) Decode(dst *rows.Batch, rec *Record) (Result, error) {
 	if rec.Value == nil {
 		n := dst.Len()

@@ -148,3 +148,20 @@ func BenchmarkRowsJSON(b *testing.B) {
 		}{})
 	})
 }
+
+func BenchmarkFraming(b *testing.B) {
+	dec := decoder(b, DebeziumJSON, table(b, customerColumns, "id"))
+	for name, key := range map[string]string{
+		"plain":   `{"id":1000001}`,
+		"wrapped": `{"schema":{"type":"struct","fields":[{"type":"int32","optional":false,"field":"id"}],"optional":false,"name":"dbserver1.inventory.customers.Key"},"payload":{"id":1000001}}`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			k := []byte(key)
+			start := cpu(b)
+			for range b.N {
+				dec.Framing(k)
+			}
+			b.ReportMetric(float64(cpu(b)-start)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}

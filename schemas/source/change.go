@@ -33,13 +33,13 @@ func (r *reader) compile(s *connectSchema) *plan {
 			f.key = r.keyOf[f.col]
 		}
 		d := in.declared()
+		if t, ok := r.set.types[in.Field]; ok {
+			d = t
+		}
 		switch {
 		case r.set.exclude[in.Field] && f.key < 0:
 			f.col = -1
 		case f.col >= 0:
-			if t, ok := r.set.types[in.Field]; ok {
-				d = t
-			}
 			if wide, _ := r.set.resolve(&f, d, r.schema.Fields[f.col].Type); wide.Kind != 0 {
 				w := r.schema.Fields[f.col]
 				w.Type = wide

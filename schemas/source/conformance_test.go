@@ -354,3 +354,17 @@ func TestDebeziumDeleteOrder(t *testing.T) {
 	}
 	equal(t, show(b, 0), "delete order=7 id=1 delete id=1 delete id=1 delete id=1 delete id=1")
 }
+
+// A framing is recorded with its shard: the numbers must never change.
+func TestFramingIsPinned(t *testing.T) {
+	dec := decoder(t, DebeziumJSON, suiteTable(t))
+	for key, want := range map[string]uint64{
+		`{"id":1}`:                       0xd48a652d07882a28,
+		"\x00\x00\x00\x00\x07{\"id\":1}": 0x1be5d0e2af6e1e45,
+		`{"schema":{"type":"int32"},"payload":{"id":1,"b":"x"}}`: 0x2565da4b5668b285,
+	} {
+		if got := dec.Framing([]byte(key)); got != want {
+			t.Errorf("%q: %#x", key, got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -103,10 +104,17 @@ type connectSchema struct {
 	Default    json.RawMessage   `json:"default"`
 }
 
+// maxSchemaParts bounds the objects in an event's schema: before, after and
+// source of the widest table, with parameters.
+const maxSchemaParts = 8 * schemas.MaxColumns
+
 // parseConnect reads a schema; nil means that the event has none (null).
 func parseConnect(b []byte) (*connectSchema, error) {
 	if string(b) == "null" {
 		return nil, nil
+	}
+	if n := bytes.Count(b, []byte("{")); n > maxSchemaParts {
+		return nil, fmt.Errorf("the event's schema has %d parts, more than %d", n, maxSchemaParts)
 	}
 	var s connectSchema
 	if err := json.Unmarshal(b, &s); err != nil {

@@ -49,8 +49,6 @@ const (
 	isNullAt = -2
 )
 
-func (d *debezium) Framing(key []byte) uint64 { return framing(key) }
-
 func (d *debezium) Decode(dst *rows.Batch, rec *Record) (Result, error) {
 	n := dst.Len()
 	res, err := d.decode(dst, rec)
@@ -99,16 +97,21 @@ func (d *debezium) decode(dst *rows.Batch, rec *Record) (Result, error) {
 		j = Rejectf(KindUnknown, "malformed", "the event has bytes after its end")
 	}
 	if j != nil {
-		return d.refused(j, b, w.at)
+		return d.refused(j, b, w)
 	}
 	return d.apply(dst, rec, b, w)
 }
 
 // refused gives a Reject what can be told of the event's operation. A signal
 // is a control record even where it does not fit the table.
-func (d *debezium) refused(j *Reject, b []byte, at int) (Result, error) {
+func (d *debezium) refused(j *Reject, b []byte, w wrapped) (Result, error) {
 	j.Kind = KindUnknown
-	i := skipSpace(b, at+1)
+	whole := skipValue(b, w.at)
+	wellFormed := whole >= 0 && w.closes(b, whole)
+	if !wellFormed && j.Code != "malformed" {
+		j = malformed.reject(KindUnknown, "", false) // a cut record says nothing for sure
+	}
+	i := skipSpace(b, w.at+1)
 	for more := i < len(b) && b[i] == '"'; more; {
 		name, v := member(b, i, &d.name)
 		if v < 0 {
@@ -117,7 +120,7 @@ func (d *debezium) refused(j *Reject, b []byte, at int) (Result, error) {
 		if string(name) == "op" && v+2 < len(b) {
 			j.Kind = kindOf(b[v+1])
 		}
-		if string(name) == "after" && b[v] == '{' && d.isSignal(b, v) {
+		if wellFormed && string(name) == "after" && b[v] == '{' && d.isSignal(b, v) {
 			return Result{Control: true}, nil
 		}
 		end := skipValue(b, v)

@@ -299,7 +299,8 @@ func (v *survey) leftOut(name string) bool {
 }
 
 func (v *survey) refuse(name string) {
-	if !slices.Contains(v.nested, name) {
+	const most = 100 // enough to act on
+	if len(v.nested) < most && !slices.Contains(v.nested, name) {
 		v.nested = append(v.nested, name)
 	}
 }

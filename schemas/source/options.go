@@ -152,16 +152,22 @@ func parseDeclared(v string) (declared, error) {
 			return d, fmt.Errorf("%q is not a type name of Debezium or Kafka Connect (for example io.debezium.time.MicroTimestamp)", name)
 		}
 	}
-	if d.sem == semDecimal || d.sem == semBits {
+	switch {
+	case d.sem == semDecimal || d.sem == semBits:
 		n, err := strconv.Atoi(param)
 		if err != nil || n < 0 || n > 1<<20 {
 			return d, fmt.Errorf("%s needs its scale or length, as in %s:2", name, name)
 		}
 		if d.sem == semDecimal {
 			d.scale = n
+			if n > 38 {
+				return d, fmt.Errorf("%s: a decimal column has a scale of at most 38", name)
+			}
 		} else {
 			d.length = n
 		}
+	case param != "":
+		return d, fmt.Errorf("%s takes no parameter", name)
 	}
 	return d, nil
 }

@@ -49,6 +49,7 @@ type unknownField struct {
 
 // reader turns row objects into column values for one version of a schema.
 type reader struct {
+	framer
 	set      *settings
 	schema   *schemas.Schema
 	keys     []int // the key's columns, in the key's order
@@ -70,13 +71,14 @@ type reader struct {
 	quoted             []byte // a text key as JSON
 
 	// About the row read last.
-	failCol  string
-	failKey  bool
-	keySpans []span // the key columns' values
-	rowOrder span   // the ordering column's value, when it was not appended
-	count    int    // columns appended
-	unknown  []unknownField
-	deleted  bool // flattened form
+	failCol   string
+	failKey   bool
+	keySpans  []span // the key columns' values
+	rowOrder  span   // the ordering column's value, when it was not appended
+	count     int    // columns appended
+	unknown   []unknownField
+	unknownAt map[string]int
+	deleted   bool // flattened form
 
 	order    int64 // the value at the order path
 	hasOrder bool
@@ -203,7 +205,10 @@ func (r *reader) readDefaults(table string) error {
 func (r *reader) begin() {
 	r.failCol, r.failKey = "", false
 	r.count, r.deleted = 0, false
-	r.unknown = r.unknown[:0]
+	if len(r.unknown) > 0 {
+		r.unknown = r.unknown[:0]
+		clear(r.unknownAt)
+	}
 	r.rowOrder = span{}
 	for k := range r.keySpans {
 		r.keySpans[k] = span{}
@@ -368,23 +373,27 @@ func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 	if end < 0 || b[i] == 'n' {
 		return end
 	}
-	u := unknownField{}
-	switch {
-	case !p.bare:
-		u.bad = strange
-	default:
-		u.typ, u.bad = inferType(b[i:end])
+	if k, again := r.unknownAt[string(name)]; again {
+		r.unknown[k].bad = twice
+		return end
 	}
-	for k := range r.unknown {
-		if r.unknown[k].name == string(name) {
-			r.unknown[k].bad = twice
-			return end
+	if len(r.unknown) == schemas.MaxColumns {
+		return end // already more than a table can take
+	}
+	u := unknownField{name: string(name), bad: strange}
+	if p.bare {
+		if d, ok := r.set.types[u.name]; ok {
+			u.typ, _ = d.columnType(r.set.exactTime, r.set.exactNanos)
+			u.bad = okay
+		} else {
+			u.typ, u.bad = inferType(b[i:end])
 		}
 	}
-	if len(r.unknown) < schemas.MaxColumns {
-		u.name = string(name)
-		r.unknown = append(r.unknown, u)
+	if r.unknownAt == nil {
+		r.unknownAt = make(map[string]int)
 	}
+	r.unknownAt[u.name] = len(r.unknown)
+	r.unknown = append(r.unknown, u)
 	return end
 }
 

@@ -26,8 +26,6 @@ func newRowsJSON(o Options, set *settings) (*rowsJSON, error) {
 	return &rowsJSON{reader: r}, nil
 }
 
-func (d *rowsJSON) Framing(key []byte) uint64 { return framing(key) }
-
 func (d *rowsJSON) Decode(dst *rows.Batch, rec *Record) (Result, error) {
 	n := dst.Len()
 	res, err := d.decode(dst, rec)
@@ -88,6 +86,9 @@ func (d *rowsJSON) object(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Re
 	case why != okay && why != malformed && d.deletes(b, w):
 		return d.deleteRow(dst, rec, b, w)
 	case why != okay:
+		if whole := skipValue(b, w.at); whole < 0 || !w.closes(b, whole) {
+			why = malformed // a cut record says nothing for sure
+		}
 		return Result{}, d.rowReject(why, KindUpsert)
 	case !w.closes(b, end):
 		return Result{}, Rejectf(KindUpsert, "malformed", "the row has bytes after its end")

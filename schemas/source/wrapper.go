@@ -9,8 +9,11 @@ type planCache struct {
 	known  map[string]*plan
 }
 
-// maxPlans bounds the schemas remembered.
-const maxPlans = 16
+// maxPlans bounds the schemas remembered, maxSchemaText the bytes of each.
+const (
+	maxPlans      = 16
+	maxSchemaText = 4 << 20
+)
 
 // wrapped is where a record's value proper lies, and its plan.
 type wrapped struct {
@@ -95,13 +98,15 @@ func (c *planCache) unwrap(r *reader, b []byte, i int, bare *plan, make func(sch
 		if p == nil {
 			p = bare
 		}
-		if c.known == nil || len(c.known) >= maxPlans {
-			c.known = map[string]*plan{}
+		if len(text) <= maxSchemaText {
+			if c.known == nil || len(c.known) >= maxPlans {
+				c.known = map[string]*plan{}
+			}
+			c.known[string(text)] = p
 		}
-		c.known[string(text)] = p
 	}
 	w.plan = p
-	if schema.at < payload.at && start == skipSpace(b, 0) {
+	if payload.at <= maxSchemaText && schema.at < payload.at && start == skipSpace(b, 0) {
 		c.prefix = append(c.prefix[:0], b[:payload.at]...)
 		c.plan = p
 	}
