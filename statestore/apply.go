@@ -127,14 +127,15 @@ func chain(prev *record.Hash, r *Record, outcome []byte) record.Hash {
 }
 
 func (s *Store) emit(m *record.OutcomeMessage) error {
-	k, v, err := record.EncodeOutcomeMessage(nil, nil, m)
+	k, v, err := record.EncodeOutcomeMessage(s.msgKey[:0], s.msgValue[:0], m)
 	if err != nil {
 		return fmt.Errorf("outcome of record %d: %w", m.Offset, err)
 	}
+	s.msgKey, s.msgValue = k, v
 	if s.outFirst < 0 {
 		s.outFirst = m.Offset
 	}
-	s.out = append(s.out, outMessage{k, v})
+	s.out = append(s.out, outMessage{s.keep(k), s.keep(v)})
 	return nil
 }
 

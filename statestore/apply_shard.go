@@ -207,7 +207,7 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 		s.touch(c)
 		c.killed.set(uint(b.File & 127))
 		c.marksDirty = true
-		s.kills = append(s.kills, kill{t.id, b.File, slices.Clone(b.Bitmap)})
+		c.kills = append(c.kills, kill{b.File, s.keep(b.Bitmap)})
 		s.effect('d', int64(b.File))
 	}
 	if a.Changes != nil && len(a.Files) > 0 {

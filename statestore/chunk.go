@@ -23,8 +23,15 @@ type chunk struct {
 	entries []fileEntry // ascending by id
 	added   bits128
 	killed  bits128
+	kills   []kill // delete blocks since the last commit
 
 	dirty, marksDirty bool
+}
+
+// kill is a delete block of one file: positions as a set.
+type kill struct {
+	file uint64
+	set  []byte
 }
 
 type chunkKey struct {

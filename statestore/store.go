@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 )
 
@@ -69,7 +70,7 @@ type Store struct {
 	names   map[string]int64 // current binding, as cached; 0 value means none
 	chunks  map[chunkKey]*chunk
 	touched []*chunk // dirty chunks since the last commit
-	kills   []kill   // delete blocks since the last commit
+	arena   []byte   // bytes of delete blocks and outcome messages since the last commit
 	puts    *pebble.Batch
 	headOK  bool // head changed since the last commit
 
@@ -83,13 +84,10 @@ type Store struct {
 	cutsDone   []CutNotice
 	effects    []byte // scratch of the record under way
 	scratch    []byte
+	sets       [][]byte
+	msgKey     []byte
+	msgValue   []byte
 	rec        record.AppendRows
-}
-
-type kill struct {
-	table int64
-	file  uint64
-	bits  []byte
 }
 
 type outMessage struct{ key, value []byte }
@@ -116,6 +114,7 @@ type Outbox struct {
 }
 
 const (
+	arenaBytes      = 256 << 10
 	maxCachedChunks = 1 << 16
 	maxCachedTuples = 1 << 17
 )
@@ -403,21 +402,11 @@ func (s *Store) commit() (Outbox, error) {
 			}
 		}
 		c.dirty, c.marksDirty = false, false
-	}
-	s.touched = s.touched[:0]
-	slices.SortStableFunc(s.kills, func(a, c kill) int {
-		if a.table != c.table {
-			return cmpInt(a.table, c.table)
-		}
-		return cmpInt(a.file, c.file)
-	})
-	for _, k := range s.kills {
-		if err := b.Merge(key16(keyDead, uint64(k.table), k.file), k.bits, nil); err != nil {
+		if err := s.mergeKills(b, c); err != nil {
 			return Outbox{}, fmt.Errorf("write the state: %w", err)
 		}
 	}
-	clear(s.kills)
-	s.kills = s.kills[:0]
+	s.touched = s.touched[:0]
 	for _, id := range s.sortedTables() {
 		t := s.tables[id]
 		if t.defDirty {
@@ -478,6 +467,44 @@ func (s *Store) commit() (Outbox, error) {
 		clear(s.chunks)
 	}
 	return out, err
+}
+
+// mergeKills writes a chunk's delete blocks: those of one file as one merge,
+// since a busy table's records name the same files again and again.
+func (s *Store) mergeKills(b *pebble.Batch, c *chunk) error {
+	if len(c.kills) == 0 {
+		return nil
+	}
+	slices.SortFunc(c.kills, func(x, y kill) int { return cmpInt(x.file, y.file) })
+	for i := 0; i < len(c.kills); {
+		j := i
+		s.sets = s.sets[:0]
+		for ; j < len(c.kills) && c.kills[j].file == c.kills[i].file; j++ {
+			s.sets = append(s.sets, c.kills[j].set)
+		}
+		set, err := dv.UnionAll(s.scratch[:0], s.sets...)
+		if err != nil {
+			return fmt.Errorf("%w: dead positions: %w", ErrCorrupt, err)
+		}
+		s.scratch = set
+		if err := b.Merge(key16(keyDead, uint64(c.key.table), c.kills[i].file), set, nil); err != nil {
+			return err
+		}
+		i = j
+	}
+	clear(c.kills)
+	c.kills = c.kills[:0]
+	return nil
+}
+
+// keep copies bytes into the arena of the commit under way.
+func (s *Store) keep(v []byte) []byte {
+	if cap(s.arena)-len(s.arena) < len(v) {
+		s.arena = make([]byte, 0, max(arenaBytes, len(v)))
+	}
+	n := len(s.arena)
+	s.arena = append(s.arena, v...)
+	return s.arena[n:len(s.arena):len(s.arena)]
 }
 
 func (s *Store) sortedTables() []int64 {
