@@ -274,3 +274,50 @@ func TestLookupAllocates(t *testing.T) {
 	}
 	must(t, i.Close())
 }
+
+// TestBaseIsCutBetweenRecords: a record folded in several calls is in a base
+// whole or not at all, for its Offset says that it is complete.
+func TestBaseIsCutBetweenRecords(t *testing.T) {
+	fs := vfs.NewMem()
+	o := Options{FS: fs, Sync: true, DeltaLimit: 2}
+	i, err := Open("/index", o)
+	must(t, err)
+	must(t, i.Apply([]Entry{live(1, 1), live(2, 1), live(3, 1)}, 1))
+	must(t, i.Apply([]Entry{live(4, 1)}, 1))
+	must(t, i.Apply([]Entry{live(5, 1)}, 1))
+	if n := i.Stats().Merges; n != 0 {
+		t.Fatalf("%d merges inside a record", n)
+	}
+	must(t, i.Apply([]Entry{live(6, 2)}, 2))
+	must(t, i.Close()) // as a crash: record 2 was not flushed
+	i, err = Open("/index", o)
+	must(t, err)
+	if i.Offset() != 1 || i.Len() != 5 {
+		t.Fatalf("came back at %d with %d entries", i.Offset(), i.Len())
+	}
+	must(t, i.Close())
+}
+
+// TestExpiredLeave: expired tombstones leave blocks that nothing else changes.
+func TestExpiredLeave(t *testing.T) {
+	i := openMem(t, Options{BlockEntries: 16})
+	var all []Entry
+	for k := uint64(0); k < 320; k++ {
+		if k%16 == 3 && k < 160 {
+			all = append(all, dead(k, int64(k)))
+		} else {
+			all = append(all, live(k, 1))
+		}
+	}
+	must(t, i.Apply(all, 1))
+	must(t, i.Flush())
+	if s := i.Stats(); s.BaseTombstones != 10 || s.BaseBlocks != 20 {
+		t.Fatalf("%+v", s)
+	}
+	i.Expire(3 + 16*7)
+	must(t, i.Flush())
+	must(t, i.Verify())
+	if s := i.Stats(); s.BaseTombstones != 3 || s.BaseEntries != 313 {
+		t.Fatalf("%d entries, %d tombstones", s.BaseEntries, s.BaseTombstones)
+	}
+}
