@@ -12,6 +12,7 @@ import (
 
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/puffin"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/hadoopcat"
 )
 
@@ -253,5 +254,33 @@ func (w *world) checkRowIDs(files map[uint64]modelFile) {
 		if w.rowIDs[ids[i-1]]+files[ids[i-1]].rows > w.rowIDs[ids[i]] {
 			w.t.Fatalf("files %d and %d share row ids", ids[i-1], ids[i])
 		}
+	}
+}
+
+// checkNumbers: the state's live manifests are those that the base lists.
+func (w *world) checkNumbers(f *statestore.FrozenCut) {
+	w.t.Helper()
+	for i := len(w.done) - 1; i >= 0; i-- {
+		list := w.done[i].Committed.ManifestList
+		if list == "" {
+			continue
+		}
+		lines, err := iceberg.ReadManifestList(w.read(list))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		paths := map[string]bool{}
+		for _, l := range lines {
+			paths[l.Path] = true
+		}
+		for n, path := range f.Manifests {
+			if !paths[path] {
+				w.t.Fatalf("the state holds manifest %d for live, which the base does not list: %s", n, path)
+			}
+		}
+		if len(paths) != len(f.Manifests) {
+			w.t.Fatalf("the base lists %d manifests, the state has numbers for %d", len(paths), len(f.Manifests))
+		}
+		return
 	}
 }

@@ -11,13 +11,10 @@ import (
 	"github.com/varve-io/varve/statestore"
 )
 
-// counterBits is how much of a file id is its writer's counter.
-const counterBits = 40
-
 // dataPath is a data file's location: it follows from the id and the epoch of
 // the append that brought it.
 func dataPath(f *statestore.FrozenCut, x *statestore.FrozenFile) string {
-	return f.Definition.Location + "/data/" + schemas.DataFileName(f.TableID, x.Epoch, x.ID&(1<<counterBits-1))
+	return f.Definition.Location + "/data/" + schemas.DataFileName(f.TableID, x.Epoch, statestore.FileCounter(x.ID))
 }
 
 // addedFiles makes the manifest entries' files of all added files. Their

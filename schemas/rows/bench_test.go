@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -137,4 +138,69 @@ func BenchmarkWriteRowsOfParquetGo(b *testing.B) {
 		}
 	}
 	report(b, since, int64(out))
+}
+
+// BenchmarkRead beside BenchmarkReadRowsOfParquetGo: the 8 columns again.
+func BenchmarkRead(b *testing.B) {
+	batch, _ := benchBatch(benchRows)
+	for name, o := range map[string]WriteOptions{"default": {}, "delta": {DeltaIntegers: true}} {
+		b.Run(name, func(b *testing.B) {
+			data := written(b, o, batch)
+			b.ReportAllocs()
+			since := cpu()
+			for b.Loop() {
+				f, err := Open(bytes.NewReader(data), int64(len(data)))
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := f.Read(batch.Schema.Fields); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report(b, since, int64(len(data)))
+		})
+	}
+}
+
+func BenchmarkReadRowsOfParquetGo(b *testing.B) {
+	batch, list := benchBatch(benchRows)
+	data := written(b, WriteOptions{}, batch)
+	since := cpu()
+	for b.Loop() {
+		r := parquet.NewGenericReader[benchRow](bytes.NewReader(data))
+		for {
+			if _, err := r.Read(list[:1024]); err == io.EOF {
+				break
+			} else if err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	report(b, since, int64(len(data)))
+}
+
+func BenchmarkKeys(b *testing.B) {
+	batch, _ := benchBatch(benchRows)
+	for name, ids := range map[string][]int32{"string": {6}, "string and long": {1, 6}} {
+		b.Run(name, func(b *testing.B) {
+			e, err := NewKeyEncoder(batch.Schema, ids)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var key []byte
+			since := cpu()
+			for b.Loop() {
+				for row := range benchRows {
+					if key, err = e.Append(key[:0], batch, row); err != nil {
+						b.Fatal(err)
+					}
+					Hash128([16]byte{1}, key)
+				}
+			}
+			report(b, since, int64(len(key)*benchRows))
+		})
+	}
 }

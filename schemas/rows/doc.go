@@ -2,7 +2,14 @@
 // file: rows are kept and written column by column, never as structs.
 //
 // Owns: Column and Batch, the canonical bytes of a key (K1), partition values
-// of rows, the Parquet bytes of a data file and the metrics taken from them.
+// of rows (T4), the Parquet bytes of a data file, the metrics taken from its
+// values (M5), reading columns back in another version of the schema (T1).
 // May touch: readers and writers handed to it.
 // Never enters: Kafka, the object store, decisions about which row lives.
+//
+// A file is written page by page by this package itself (chunk.go, footer.go):
+// a general writer takes twice the time, and its bytes change with its version.
+// It is read by this package too (pageread.go), for bytes that nobody vouches
+// for must neither panic nor take memory by what they claim. The tests have
+// parquet-go as the other party, in both directions.
 package rows

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -144,13 +145,17 @@ func appendKeyPart(dst []byte, c *Column, row int) []byte {
 	case c.Storage == Ints:
 		return binary.BigEndian.AppendUint64(dst, uint64(c.Ints[row])^signBit)
 	case c.Type.Kind == schemas.String || c.Type.Kind == schemas.Binary:
-		for _, b := range c.BytesAt(row) {
-			dst = append(dst, b)
-			if b == 0 {
-				dst = append(dst, 0xFF)
+		v := c.BytesAt(row)
+		for {
+			zero := bytes.IndexByte(v, 0)
+			if zero < 0 {
+				dst = append(dst, v...)
+				return append(dst, 0, 1)
 			}
+			dst = append(dst, v[:zero+1]...)
+			dst = append(dst, 0xFF)
+			v = v[zero+1:]
 		}
-		return append(dst, 0, 1)
 	}
 	return append(dst, c.BytesAt(row)...)
 }

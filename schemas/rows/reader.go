@@ -166,6 +166,11 @@ func (f *File) Read(want []schemas.Field) ([]Column, error) {
 			continue
 		}
 		c := NewColumn(f.leaves[at].typ)
+		packed := int64(0)
+		for g := range f.groups {
+			packed += f.groups[g].chunks[at].size
+		}
+		c.reserve(f.rows, packed)
 		for g := range f.groups {
 			if err := f.readChunk(&c, g, at); err != nil {
 				return nil, err
@@ -189,6 +194,7 @@ func (f *File) ReadGroup(g int, want []schemas.Field) ([]Column, error) {
 			cols[i], err = defaults(&want[i], int(f.groups[g].rows))
 		} else {
 			cols[i] = NewColumn(f.leaves[at].typ)
+			cols[i].reserve(f.groups[g].rows, f.groups[g].chunks[at].size)
 			if err = f.readChunk(&cols[i], g, at); err == nil {
 				err = convert(&cols[i], &want[i])
 			}
@@ -198,6 +204,28 @@ func (f *File) ReadGroup(g int, want []schemas.Field) ([]Column, error) {
 		}
 	}
 	return cols, nil
+}
+
+// What a footer can make a reader take before it has seen a page.
+const (
+	maxReservedRows  = 1 << 20
+	maxReservedBytes = 16 << 20
+)
+
+// reserve makes room for rows that a footer tells of, within limits: columns
+// that grow by doubling are copied often.
+func (c *Column) reserve(rows, packed int64) {
+	n := int(min(rows, maxReservedRows))
+	c.Valid = make([]uint8, 0, n)
+	switch c.Storage {
+	case Ints:
+		c.Ints = make([]int64, 0, n)
+	case Floats:
+		c.Floats = make([]float64, 0, n)
+	default:
+		c.Ends = make([]uint32, 0, n)
+		c.Data = make([]byte, 0, min(2*packed, maxReservedBytes))
+	}
 }
 
 // defaults is a column of n rows that the file does not have.

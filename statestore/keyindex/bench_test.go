@@ -27,9 +27,9 @@ type upsertLoad struct {
 }
 
 func load() upsertLoad {
-	l := upsertLoad{keys: 10_000_000, batch: 256 << 10, batches: 26}
+	l := upsertLoad{keys: 10_000_000, batch: 256 << 10, batches: 24}
 	if testing.Short() {
-		l = upsertLoad{keys: 1_000_000, batch: 64 << 10, batches: 26}
+		l = upsertLoad{keys: 1_000_000, batch: 64 << 10, batches: 24}
 	}
 	if v, err := strconv.Atoi(os.Getenv("VARVE_BENCH_BATCHES")); err == nil {
 		l.batches = v

@@ -290,24 +290,28 @@ func (i *Index) Push(id uint64, entries []Entry) error {
 	return nil
 }
 
-// ConfirmAt is Confirm for a record whose offset and table time were not known
-// at Push: tombstones pushed with PendingTime take both.
-func (i *Index) ConfirmAt(id uint64, offset, timeMs int64) error {
-	if len(i.overlays) > 0 && i.overlays[0].id == id {
-		i.overlays[0].run.stamp(offset, timeMs)
-	}
-	return i.Confirm(id, offset)
-}
-
 // Confirm folds overlay id, which is the oldest, at the offset of its record.
 // It waits and fails like Apply.
 func (i *Index) Confirm(id uint64, offset int64) error {
+	return i.confirm(id, offset, nil)
+}
+
+// ConfirmAt is Confirm for a record whose offset and table time were not known
+// at Push: tombstones pushed with PendingTime take both.
+func (i *Index) ConfirmAt(id uint64, offset, timeMs int64) error {
+	return i.confirm(id, offset, &timeMs)
+}
+
+func (i *Index) confirm(id uint64, offset int64, timeMs *int64) error {
 	if len(i.overlays) == 0 || i.overlays[0].id != id {
 		return orderf("overlay %d is confirmed, but is not the oldest of %d", id, len(i.overlays))
 	}
 	r := i.overlays[0].run
 	if err := i.advance(offset, r.n); err != nil {
 		return err
+	}
+	if timeMs != nil {
+		r.stamp(offset, *timeMs)
 	}
 	i.overlays = slices.Delete(i.overlays, 0, 1)
 	i.overlayN -= r.n

@@ -111,3 +111,31 @@ func BenchmarkLookup(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLookupDelta looks 26 k uniform keys up in a delta of 100 k.
+func BenchmarkLookupDelta(b *testing.B) {
+	const n, d = 100_000, 26_000
+	for _, wide := range []bool{false, true} {
+		b.Run(map[bool]string{false: "narrow", true: "wide"}[wide], func(b *testing.B) {
+			a := &arena{wide: wide}
+			var e []Entry
+			for k := uint64(0); k < n; k++ {
+				e = append(e, Entry{Key: benchKey(k*10, wide), File: 1})
+			}
+			slices.SortFunc(e, func(x, y Entry) int { return keyLess(x.Key, y.Key) })
+			r := a.build(e)
+			keys := batchKeys(rand.New(rand.NewPCG(1, 2)), make([]Key, d), 10*n, wide)
+			todo, found := make([]int32, len(keys)), make([]Found, len(keys))
+			from := cpu()
+			left := 0
+			for b.Loop() {
+				for i := range todo {
+					todo[i] = int32(i)
+				}
+				left = len(r.lookup(keys, todo, found, 0, false))
+			}
+			b.ReportMetric(float64((cpu()-from).Nanoseconds())/float64(b.N)/float64(len(keys)), "cpu-ns/key")
+			b.ReportMetric(100*float64(len(keys)-left)/float64(len(keys)), "%hits")
+		})
+	}
+}

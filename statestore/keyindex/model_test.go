@@ -267,8 +267,18 @@ func runModel(t *rapid.T) {
 			}
 			p := overlays[0]
 			overlays = overlays[1:]
-			must(i.Confirm(p.id, now.offset+1))
 			now.offset++
+			if rng.IntN(2) == 0 {
+				must(i.Confirm(p.id, now.offset))
+			} else {
+				must(i.ConfirmAt(p.id, now.offset, time))
+				p.entries = slices.Clone(p.entries)
+				for x := range p.entries {
+					if e := &p.entries[x]; e.File == 0 && e.Time == PendingTime {
+						e.Time, e.Offset = time, now.offset
+					}
+				}
+			}
 			now.fold(p.entries)
 			did(step{offset: now.offset, entries: p.entries})
 		case "drop":

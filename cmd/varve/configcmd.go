@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	return group("config", "Check, show or begin a configuration file",
+		"  varve config example > varve.yaml\n  varve config check --config varve.yaml",
+		a.configCheckCommand(), a.configShowCommand(), a.configExampleCommand())
+}
+
+func (a *app) configCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Read a configuration file and say what is wrong with it",
+		Long: "Reads a configuration file as run does. Unknown keys, wrong values, unknown formats\n" +
+			"and tables without a key are errors (exit code 2). Topics and brokers are not asked.",
+		Example: "  varve config check varve.yaml\n  varve config check --config varve.yaml --output json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			cfg := a.cfg
+			if len(args) == 1 {
+				var err error
+				if cfg, err = readConfig(args[0]); err != nil {
+					return err
+				}
+			}
+			if cfg.path == "" {
+				return usagef("no configuration file is named; name it: varve config check varve.yaml")
+			}
+			if err := cfg.check(); err != nil {
+				return err
+			}
+			names := make([]string, len(cfg.Tables))
+			for i := range cfg.Tables {
+				names[i] = cfg.Tables[i].Name
+			}
+			return a.show(object{{"file", cfg.path}, {"ok", true}, {"tables", names}})
+		},
+	}
+}
+
+func (a *app) configShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "Show the settings in force and where each comes from",
+		Example: "  VARVE_DATA=/var/lib/varve varve config show --config varve.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.cfg.check(); err != nil {
+				return err
+			}
+			l := a.list("setting", "value", "from")
+			var err error
+			cmd.Flags().VisitAll(func(f *pflag.Flag) {
+				if f.Name != "help" && err == nil {
+					from := a.origins[f.Name]
+					if f.Name == "config" {
+						from = map[bool]string{true: "command line or environment", false: "default"}[a.file != ""]
+					}
+					err = l.row(strings.ReplaceAll(f.Name, "-", "_"), flagText(f), from)
+				}
+			})
+			for i := range a.cfg.Tables {
+				t := &a.cfg.Tables[i]
+				for _, kv := range t.settings() {
+					if err == nil {
+						err = l.row("tables."+t.Name+"."+kv[0], kv[1], "file")
+					}
+				}
+			}
+			if err != nil {
+				return err
+			}
+			return l.close()
+		},
+	}
+	a.dataFlags(cmd.Flags())
+	a.brokerFlags(cmd.Flags())
+	return cmd
+}
+
+// flagText is a flag's value without the brackets of a list.
+func flagText(f *pflag.Flag) string {
+	if s, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(s.GetSlice(), ",")
+	}
+	return f.Value.String()
+}
+
+// settings is what the file says about a table, in the file's order of keys.
+func (t *tableConfig) settings() [][2]string {
+	var out [][2]string
+	add := func(k, v string) {
+		if v != "" {
+			out = append(out, [2]string{k, v})
+		}
+	}
+	maps := func(prefix string, m map[string]string) {
+		keys := make([]string, 0, len(m))
+		for k := range m {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			out = append(out, [2]string{prefix + k, m[k]})
+		}
+	}
+	ms := func(k string, d duration) {
+		if d != 0 {
+			add(k, fmt.Sprintf("%d ms", d.millis()))
+		}
+	}
+	add("source.topic", t.Source.Topic)
+	add("source.format", t.Source.Format)
+	maps("source.options.", t.Source.Options)
+	add("schema", t.Schema)
+	add("key", strings.Join(t.Key, ","))
+	if t.AppendOnly {
+		add("append_only", "true")
+	}
+	add("order_by", t.OrderBy)
+	add("partition_by", strings.Join(t.PartitionBy, ", "))
+	ms("commit_interval", t.CommitInterval)
+	ms("tombstone_ttl", t.TombstoneTTL)
+	ms("retention.age", t.Retention.Age)
+	if t.Retention.Snapshots != 0 {
+		add("retention.snapshots", fmt.Sprint(t.Retention.Snapshots))
+	}
+	maps("properties.", t.Properties)
+	return out
+}
+
+func (a *app) configExampleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "example",
+		Short:   "Print a configuration file with every key explained",
+		Example: "  varve config example > varve.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(_ *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(a.out, configExample)
+			return err
+		},
+	}
+}
+
+const configExample = `# varve's configuration. Flags win over VARVE_… variables, those over this file.
+
+# Local state, the embedded broker and the embedded lake.
+data: ./varve-data
+
+# Kafka brokers. Empty: the embedded broker, for one machine and a first look.
+brokers: []
+
+# Where the tables are: a folder, or s3://bucket/prefix?endpoint=…&region=…,
+# gs://bucket/prefix, azblob://container/prefix. Empty: DATA/lake.
+warehouse: ""
+
+# The name of this deployment: the prefix of its topics.
+deployment: varve
+
+# Partitions of the transactions topic, recorded at the first start and never
+# changed. 0: 8 on a cluster, 1 on the embedded broker.
+partitions: 0
+
+# What this process does: ingest, state, publisher. Empty: all of them.
+roles: []
+
+log_level: info  # debug, info, warn, error
+log_format: text # text, json
+
+catalog:
+  type: embedded
+
+tables:
+  - name: shop.orders
+    source:
+      topic: dbserver1.shop.orders # default: the table's name
+      format: debezium-json
+      options: {}                  # of the format, for example timestamp.unit: millis
+    key: [order_id]                # or append_only: true
+    order_by: source.ts_ms         # a column, or a path in the event; default: the log's order
+    partition_by: [day(created_at), "bucket(16, order_id)"]
+    commit_interval: 1s            # a snapshot at most so often
+    tombstone_ttl: 7d              # how long a deleted key's ordering value is remembered
+    retention:                     # a snapshot goes when it is older than age
+      age: 10m                     # and not among the last so many
+      snapshots: 100
+    properties: {}                 # Iceberg table properties
+    # schema: orders.schema.json   # Iceberg schema JSON; default: from the events
+`

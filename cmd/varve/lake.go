@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/iceberg"
+	"github.com/varve-io/varve/statestore/hadoopcat"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// Bounds of what readers of committed tables load at a time.
+const (
+	maxManifestBytes = 1 << 30
+	maxNodeFileBytes = 1 << 20
+)
+
+// nodeFacts is what DATA/node.json says about the deployment of a data folder.
+type nodeFacts struct {
+	Deployment string   `json:"deployment"`
+	ID         string   `json:"deployment_id"`
+	Partitions int      `json:"partitions"`
+	Warehouse  string   `json:"warehouse"`
+	Brokers    []string `json:"brokers"`
+	Admin      string   `json:"admin"`
+	PID        int      `json:"pid"`
+	Embedded   bool     `json:"embedded"`
+}
+
+// readNodeFacts is nil when the folder never held a node.
+func readNodeFacts(dir string) (*nodeFacts, error) {
+	path := filepath.Join(dir, "node.json")
+	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the data folder: %w", err)
+	}
+	if st.Size() > maxNodeFileBytes {
+		return nil, usagef("%s is no node file: it has %d bytes; name another --data folder", path, st.Size())
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the data folder: %w", err)
+	}
+	var f nodeFacts
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, usagef("%s is no node file: %w; name another --data folder", path, err)
+	}
+	return &f, nil
+}
+
+// lake is the warehouse of a deployment, for reading only: no node needs to
+// run, and one may.
+type lake struct {
+	store   objstore.Store
+	catalog *hadoopcat.Catalog
+}
+
+func (a *app) openLake(ctx context.Context) (*lake, error) {
+	where := a.warehouse
+	if where == "" {
+		node, err := readNodeFacts(a.data)
+		if err != nil {
+			return nil, err
+		}
+		where = filepath.Join(a.data, "lake")
+		if node != nil && node.Warehouse != "" {
+			where = node.Warehouse
+		}
+	}
+	if dir, local := localFolder(where); local {
+		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+			return nil, usagef("there is no lake at %s; name the data folder with --data, or the lake with --warehouse", dir)
+		}
+	}
+	store, err := objstore.Open(ctx, where, objstore.KeepTemporaries())
+	if err != nil {
+		return nil, asUsage(fmt.Errorf("open the lake: %w", err))
+	}
+	return &lake{store: store, catalog: hadoopcat.New(store)}, nil
+}
+
+// localFolder is the path of a warehouse that is a folder of this machine.
+func localFolder(where string) (string, bool) {
+	if rest, ok := strings.CutPrefix(where, "file:"); ok {
+		rest, _ = strings.CutPrefix(rest, "//")
+		return rest, true
+	}
+	return where, !strings.Contains(where, "://")
+}
+
+// lakeTable is the newest committed metadata of a table.
+type lakeTable struct {
+	name     string
+	key      string // folder in the store
+	version  int
+	location string // of the metadata file
+	json     []byte
+	meta     *iceberg.Metadata
+}
+
+// tableKey is the folder of a table's name: <namespace>/<table>.
+func tableKey(name string) string {
+	namespace, table := schemas.SplitName(name)
+	return namespace + "/" + table
+}
+
+// table loads a table's newest metadata.
+func (l *lake) table(ctx context.Context, name string) (*lakeTable, error) {
+	if err := schemas.CheckTableName(name); err != nil {
+		return nil, asUsage(err)
+	}
+	t := &lakeTable{name: name, key: tableKey(name)}
+	n, key, ok, err := l.catalog.Current(ctx, t.key)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", name, err)
+	}
+	if !ok {
+		return nil, l.noTable(ctx, name)
+	}
+	t.version, t.location = n, l.store.Location(key)
+	if t.json, err = l.catalog.Load(ctx, t.key, n); err != nil {
+		return nil, fmt.Errorf("table %s, metadata version %d: %w", name, n, err)
+	}
+	if t.meta, err = iceberg.ParseMetadata(t.json); err != nil {
+		return nil, fmt.Errorf("table %s: %s: %w", name, t.location, err)
+	}
+	return t, nil
+}
+
+// maxListed bounds the objects that are looked at to name the tables of a lake.
+const maxListed = 20_000
+
+var errListedEnough = errors.New("listed enough")
+
+// noTable says that a table is not there, and which are.
+func (l *lake) noTable(ctx context.Context, name string) error {
+	var names []string
+	seen := 0
+	last := ""
+	err := l.store.List(ctx, "", func(info objstore.Info) error {
+		if seen++; seen > maxListed {
+			return errListedEnough
+		}
+		folder, _, ok := strings.Cut(info.Key, "/metadata/")
+		if !ok || folder == last || strings.HasPrefix(folder, "_varve/") {
+			return nil
+		}
+		last = folder
+		if parts := strings.Split(folder, "/"); len(parts) == 2 {
+			names = append(names, strings.TrimPrefix(parts[0]+"."+parts[1], "default."))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errListedEnough) {
+		return fmt.Errorf("look for table %s: %w", name, err)
+	}
+	where := l.store.Location("")
+	if len(names) == 0 {
+		return usagef("table %s is not in the lake at %s, nor is any other; make one with \"varve load\" or \"varve table create\"", name, where)
+	}
+	hint := didYouMean(name, names)
+	if len(names) > 10 {
+		names = append(names[:10], "…")
+	}
+	return usagef("table %s is not in the lake at %s%s (tables there: %s)", name, where, hint, strings.Join(names, ", "))
+}
+
+// snapshotFlags choose a snapshot of a table.
+type snapshotFlags struct {
+	id   int64
+	asOf string
+}
+
+// snapshot is the snapshot that the flags ask for; nil when the table has none yet.
+func (t *lakeTable) snapshot(f *snapshotFlags) (*iceberg.Snapshot, error) {
+	switch {
+	case f.id != 0 && f.asOf != "":
+		return nil, usagef("--snapshot and --as-of exclude each other; give one")
+	case f.id != 0:
+		s := t.meta.Snapshot(f.id)
+		if s == nil {
+			return nil, usagef("table %s has no snapshot %d, or no longer; see \"varve snapshots %s\"", t.name, f.id, t.name)
+		}
+		return s, nil
+	case f.asOf != "":
+		at, err := parseTime(f.asOf)
+		if err != nil {
+			return nil, asUsage(err)
+		}
+		return t.asOf(at)
+	}
+	return t.meta.Current(), nil
+}
+
+// asOf is the snapshot that main was at a time.
+func (t *lakeTable) asOf(at int64) (*iceberg.Snapshot, error) {
+	log := t.meta.SnapshotLog
+	for i := len(log) - 1; i >= 0; i-- {
+		if log[i].TimestampMs > at {
+			continue
+		}
+		if s := t.meta.Snapshot(log[i].SnapshotID); s != nil {
+			return s, nil
+		}
+		break
+	}
+	if len(log) == 0 {
+		return nil, usagef("table %s has no snapshot yet", t.name)
+	}
+	return nil, usagef("table %s keeps no snapshot of %s; its oldest is of %s", t.name, millis(at), millis(log[0].TimestampMs))
+}
+
+// parseTime reads a point in time, in ms since 1970: RFC 3339, a date, a date
+// and time (UTC), or the number itself.
+func parseTime(s string) (int64, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
+		if v, err := time.Parse(layout, s); err == nil {
+			return v.UnixMilli(), nil
+		}
+	}
+	if v, err := strconv.ParseInt(s, 10, 64); err == nil && v > 1e10 {
+		return v, nil
+	}
+	return 0, fmt.Errorf("%q is no time; write it as 2026-08-01T10:30:00Z, 2026-08-01 10:30 (UTC), or in ms since 1970", s)
+}
+
+// manifests is the lines of a snapshot's manifest list.
+func (l *lake) manifests(ctx context.Context, s *iceberg.Snapshot) ([]iceberg.ManifestFile, error) {
+	b, err := l.read(ctx, s.ManifestList)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %d: manifest list: %w", s.ID, err)
+	}
+	lines, err := iceberg.ReadManifestList(b)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %d: manifest list %s: %w", s.ID, s.ManifestList, err)
+	}
+	return lines, nil
+}
+
+// manifest is one manifest with what its entries inherit from its line.
+func (l *lake) manifest(ctx context.Context, line *iceberg.ManifestFile) (*iceberg.Manifest, error) {
+	b, err := l.read(ctx, line.Path)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	m, err := iceberg.ReadManifest(b)
+	if err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", line.Path, err)
+	}
+	if err := m.Inherit(line); err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", line.Path, err)
+	}
+	return m, nil
+}
+
+func (l *lake) read(ctx context.Context, location string) ([]byte, error) {
+	key, ok := l.store.Key(location)
+	if !ok {
+		return nil, fmt.Errorf("%s does not lie in the lake at %s; open the lake with --warehouse under the location it was made with", location, l.store.Location(""))
+	}
+	return l.store.ReadAll(ctx, key, maxManifestBytes)
+}
