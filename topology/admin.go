@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -34,6 +35,7 @@ func (id TopicID) String() string { return kadm.TopicID(id).String() }
 // Admin asks the brokers about topics and offsets, and creates topics. It is safe for concurrent use.
 type Admin struct {
 	brokers []string
+	log     *slog.Logger
 	cl      *kgo.Client
 	adm     *kadm.Client
 }
@@ -47,7 +49,11 @@ func NewAdmin(o ClientOptions) (*Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Admin{brokers: o.Brokers, cl: cl, adm: kadm.NewClient(cl)}, nil
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Admin{brokers: o.Brokers, log: log, cl: cl, adm: kadm.NewClient(cl)}, nil
 }
 
 // Close ends the connections.

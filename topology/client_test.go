@@ -140,3 +140,17 @@ func TestNewTopics(t *testing.T) {
 		t.Error("-1 partitions are allowed")
 	}
 }
+
+// TestSettingNotShown: a broker that replicates by Raft has no min.insync.replicas to be wrong; one that does not
+// show whose time it stamps is refused.
+func TestSettingNotShown(t *testing.T) {
+	for _, s := range logSettings(3) {
+		err := s.check("log", map[string]string{})
+		if !errors.Is(err, ErrTopicSettings) || !strings.Contains(err.Error(), "not shown by the broker") {
+			t.Errorf("%s: got %v", s.key, err)
+		}
+		if want := s.key == "min.insync.replicas" || s.key == "unclean.leader.election.enable"; s.maybeUnknown != want {
+			t.Errorf("%s: may be unknown: %v", s.key, s.maybeUnknown)
+		}
+	}
+}

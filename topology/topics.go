@@ -112,6 +112,9 @@ type setting struct {
 	// notEmbedded is a setting that the embedded broker does not know, or does badly (it starts a partition at
 	// offset 0 again once retention deleted all of it), and does not need.
 	notEmbedded bool
+	// maybeUnknown is a setting that brokers without Kafka's replication (those that replicate by Raft) do not
+	// have: one that is not shown cannot be wrong, and is only warned about.
+	maybeUnknown bool
 }
 
 func atLeast(n int64) func(string) bool {
@@ -128,7 +131,7 @@ func logSettings(brokers int) []setting {
 		{key: "cleanup.policy", want: "delete", why: "compaction would take records out of the log (L4, L5)"},
 		{key: "retention.ms", want: "-1", why: "the log is the source of truth and must not age (L4)"},
 		{key: "retention.bytes", want: "-1", why: "the log is the source of truth and must not be cut by size (L4)"},
-		{key: "unclean.leader.election.enable", want: "false", why: "an unclean election loses acknowledged records (L4)", notEmbedded: true},
+		{key: "unclean.leader.election.enable", want: "false", why: "an unclean election loses acknowledged records (L4)", notEmbedded: true, maybeUnknown: true},
 		{key: "max.message.bytes", want: strconv.Itoa(MaxBatchBytes), ok: atLeast(MaxBatchBytes), why: "batches of records would be refused"},
 	}
 	return append(s, replicationSettings(brokers)...)
@@ -140,7 +143,7 @@ func replicationSettings(brokers int) []setting {
 		return nil
 	}
 	return []setting{{key: "min.insync.replicas", want: strconv.Itoa(wantMinInsync), ok: atLeast(wantMinInsync),
-		why: "with one copy a lost disk loses acknowledged records (L4)"}}
+		why: "with one copy a lost disk loses acknowledged records (L4)", maybeUnknown: true}}
 }
 
 func jobSettings(brokers int) []setting {
@@ -304,6 +307,11 @@ func (a *Admin) checkTopics(ctx context.Context, cluster ClusterInfo, t Topics) 
 		}
 		for _, s := range w.settings {
 			if cluster.Embedded && s.notEmbedded {
+				continue
+			}
+			if _, shown := settings[w.name][s.key]; !shown && s.maybeUnknown {
+				a.log.Warn("the brokers do not show a topic setting that protects the log; make sure that they never lose acknowledged records",
+					"topic", w.name, "setting", s.key, "needed", s.want)
 				continue
 			}
 			if err := s.check(w.name, settings[w.name]); err != nil {
