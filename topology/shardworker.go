@@ -115,8 +115,13 @@ func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic T
 			},
 		},
 	}
+	for i := range t.Shards {
+		if x := &t.Shards[i]; x.TopicID == topic.ID && x.Partition == p && x.Index.Path != "" {
+			w.cfg.Checkpoint = &x.Index
+		}
+	}
 	var err error
-	if w.shard, err = ingest.New(w.cfg, t.Definition); err != nil {
+	if w.shard, err = ingest.New(ctx, w.cfg, t.Definition); err != nil {
 		return err
 	}
 	if w.decided, err = openDecided(ctx, n.client, n.topics, part, w.shard.LogFrom()); err != nil {

@@ -33,7 +33,7 @@ func (s *Shard) appended(ctx context.Context, d *processors.Decided) error {
 	}
 	mine := a.Shard.TopicID == s.cfg.Shard.TopicID && a.Shard.Partition == s.cfg.Shard.Partition
 	if mine && s.stage == Running && a.Epoch == s.epoch {
-		return s.ownAppend(m, &a)
+		return s.ownAppend(ctx, m, &a)
 	}
 	if m.Outcome.Code != record.Accepted {
 		return nil
@@ -45,7 +45,7 @@ func (s *Shard) appended(ctx context.Context, d *processors.Decided) error {
 }
 
 // ownAppend: an append of the open epoch has its outcome.
-func (s *Shard) ownAppend(m *record.OutcomeMessage, a *record.AppendRows) error {
+func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
 	o := &m.Outcome
 	switch o.Code {
 	case record.Already: // A8: a doubled record; its first one decided
@@ -74,7 +74,13 @@ func (s *Shard) ownAppend(m *record.OutcomeMessage, a *record.AppendRows) error 
 		}
 		s.expire(m.TimeMs)
 	}
-	return s.keepSide(m)
+	if err := s.keepSide(m); err != nil {
+		return err
+	}
+	if s.sinceIndex++; s.sinceIndex >= s.cfg.CheckpointAppends {
+		return s.checkpoint(ctx)
+	}
+	return nil
 }
 
 // fence: another claim closed the epoch; the group decides who owns the shard.

@@ -49,6 +49,12 @@ type Config struct {
 	ApplyVersion uint32
 	// SyncIndex merges the key index in the caller's goroutine, for the simulation.
 	SyncIndex bool
+	// Checkpoint, if any, is the shard's newest index checkpoint: an owner
+	// without a local index starts from it.
+	Checkpoint *record.Ref
+	// CheckpointAppends is how many accepted appends lie between two index
+	// checkpoints. Default: DefaultCheckpointAppends.
+	CheckpointAppends int
 	// FlushEvents, FlushBytes and InFlight default to the constants above.
 	FlushEvents, FlushBytes, InFlight int
 	Logger                            *slog.Logger
@@ -117,7 +123,11 @@ type Shard struct {
 	switchTo    *schemas.Definition
 	flushNow    bool
 	openedMs    int64 // when the oldest thing in the buffer came
-	letters     int   // dead letters that the broker has not acknowledged
+	sinceIndex  int   // accepted appends since the last index checkpoint
+	indexing    bool  // a ShardIndex has no outcome yet
+	uploaded    string
+	standing    string // the checkpoint that the log names, if this owner made it
+	letters     int    // dead letters that the broker has not acknowledged
 	flight      []flight
 }
 
@@ -131,7 +141,7 @@ type flight struct {
 }
 
 // New opens the shard's index and side file. The shard does nothing until Claim.
-func New(cfg Config, def *schemas.Definition) (*Shard, error) {
+func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, error) {
 	if cfg.FlushEvents == 0 {
 		cfg.FlushEvents = DefaultFlushEvents
 	}
@@ -140,6 +150,9 @@ func New(cfg Config, def *schemas.Definition) (*Shard, error) {
 	}
 	if cfg.InFlight == 0 {
 		cfg.InFlight = DefaultInFlight
+	}
+	if cfg.CheckpointAppends == 0 {
+		cfg.CheckpointAppends = DefaultCheckpointAppends
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -152,7 +165,7 @@ func New(cfg Config, def *schemas.Definition) (*Shard, error) {
 	if err := s.define(def); err != nil {
 		return nil, err
 	}
-	if err := s.openIndex(); err != nil {
+	if err := s.openIndex(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -182,7 +195,7 @@ func (s *Shard) define(def *schemas.Definition) error {
 	return nil
 }
 
-func (s *Shard) openIndex() error {
+func (s *Shard) openIndex(ctx context.Context) error {
 	sd, err := loadSide(s.cfg.Dir)
 	if errors.Is(err, errSide) {
 		s.log.Warn("the shard's side file is damaged; the log is read again")
@@ -196,6 +209,18 @@ func (s *Shard) openIndex() error {
 		return nil
 	}
 	opt := keyindex.Options{Wide: !s.narrow, Identity: s.identity(), Sync: s.cfg.SyncIndex}
+	if ref := s.cfg.Checkpoint; ref != nil && ref.Path != "" {
+		local, err := hasIndex(s.cfg.Dir)
+		if err != nil {
+			return err
+		}
+		if !local {
+			if err := s.restore(ctx, ref, opt); err != nil {
+				s.log.Warn("the index checkpoint is of no use; the index is built again from the log", "error", err)
+				s.side = newSide()
+			}
+		}
+	}
 	s.index, err = keyindex.Open(s.cfg.Dir, opt)
 	if errors.Is(err, keyindex.ErrCorrupt) || errors.Is(err, keyindex.ErrVersion) {
 		s.log.Warn("the key index is damaged; it is built again from the log", "error", err)
@@ -336,6 +361,7 @@ func (s *Shard) dropEpoch() {
 	s.flight = s.flight[:0]
 	s.buf.reset(s.def.Schema())
 	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
+	s.indexing, s.standing = false, ""
 }
 
 // OnDecided takes decided entries, in order, from LogFrom on.
@@ -401,6 +427,12 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 			s.side.Requests = append(s.side.Requests, request{Offset: m.Offset, Keys: k.Keys, HasOrder: k.HasOrder, Order: k.Order, TimeMs: m.TimeMs})
 			s.flushNow = true
 		}
+	case record.TypeShardIndex:
+		_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+		if err != nil || m.Outcome.Reason == record.Undecodable {
+			return nil
+		}
+		return s.indexed(ctx, body, ok)
 	case record.TypeSnapshotCommitted:
 		if ok && m.Offset > s.side.Offset {
 			return s.published(ctx, d)

@@ -270,7 +270,7 @@ func (w *World) checkIndex(o *owner) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	twin := &owner{w: w, name: o.name + "-refold", partition: o.partition, dir: dir}
+	twin := &owner{w: w, name: o.name + "-refold", partition: o.partition, dir: dir, fromLog: true}
 	if err := twin.open(); err != nil {
 		return err
 	}

@@ -124,8 +124,8 @@ type owner struct {
 	dir       string
 	shard     *ingest.Shard
 	net       *network
-	next      int // index into decided
-	crashed   bool
+	next      int  // index into decided
+	fromLog   bool // folds the log alone, no checkpoint
 }
 
 // NewWorld makes the log's genesis and the table.
@@ -316,7 +316,15 @@ func (w *World) addOwner(partition int) (*owner, error) {
 func (o *owner) open() error {
 	o.net = &network{w: o.w}
 	def := o.w.def
-	s, err := ingest.New(ingest.Config{
+	var checkpoint *record.Ref
+	if !o.fromLog {
+		var err error
+		if checkpoint, err = o.w.checkpoint(o.partition); err != nil {
+			return err
+		}
+	}
+	s, err := ingest.New(o.w.ctx, ingest.Config{
+		Checkpoint: checkpoint, CheckpointAppends: 4,
 		Table: tableName, TableID: o.w.tableID, Shard: record.ShardKey{TopicID: topicID, Topic: "t", Partition: int32(o.partition)},
 		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: o.dir, Store: o.w.mem, Bodies: o.w.bodies,
 		Log: o.net, Letters: o, ApplyVersion: statestore.ApplyVersion, SyncIndex: true, FlushEvents: o.w.opt.FlushEvery, Logger: o.w.logger,
@@ -332,6 +340,20 @@ func (o *owner) open() error {
 	}
 	s.Claim(o.w.ctx)
 	return nil
+}
+
+// checkpoint is the newest index checkpoint that the state knows of a shard.
+func (w *World) checkpoint(partition int) (*record.Ref, error) {
+	t, err := w.members[0].store.Table(tableName)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	for i := range t.Shards {
+		if int(t.Shards[i].Partition) == partition {
+			return &t.Shards[i].Index, nil
+		}
+	}
+	return nil, nil
 }
 
 // Send counts dead letters.

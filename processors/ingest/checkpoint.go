@@ -1,0 +1,164 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore/keyindex"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// DefaultCheckpointAppends is how many accepted appends lie between two index
+// checkpoints: what an owner without a local index has to fold from the log.
+const DefaultCheckpointAppends = 4096
+
+// A checkpoint object is u32 BE length ‖ side file ‖ index base.
+
+// checkpoint uploads the index and asks for the shard's horizon to move to it (F9).
+func (s *Shard) checkpoint(ctx context.Context) error {
+	if s.index == nil || s.stage != Running || s.indexing {
+		return nil
+	}
+	offset := s.index.Offset()
+	key := fmt.Sprintf("%s/index/%d/%x-%d/%d-%d.idx", s.cfg.Bodies.Prefix, s.cfg.TableID, s.cfg.Shard.TopicID, s.cfg.Shard.Partition, s.epoch, offset)
+	w, err := s.cfg.Store.Writer(ctx, key)
+	if err != nil {
+		return fmt.Errorf("write an index checkpoint: %w", err)
+	}
+	h := sha256.New()
+	n := &countingWriter{w: io.MultiWriter(w, h)}
+	sd := s.side.encode()
+	_, err = n.Write(binary.BigEndian.AppendUint32(nil, uint32(len(sd))))
+	if err == nil {
+		_, err = n.Write(sd)
+	}
+	if err == nil {
+		_, err = s.index.Checkpoint(n)
+	}
+	if err == nil {
+		err = w.Commit()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write an index checkpoint: %w", err), w.Abort())
+	}
+	x := record.ShardIndex{Shard: s.cfg.Shard, Epoch: s.epoch, Offset: offset, File: record.Ref{Path: key, Length: n.n, Hash: record.Hash(h.Sum(nil))}}
+	m, err := s.cfg.Bodies.Message(ctx, s.envelope(), &x)
+	if err != nil {
+		return err
+	}
+	s.indexing, s.uploaded = true, key
+	epoch := s.epoch
+	s.cfg.Log.Append(m, func(_ int64, err error) {
+		if epoch == s.epoch && err != nil {
+			s.indexing = false
+			s.log.Warn("an index checkpoint could not be entered in the log", "error", err)
+		}
+	})
+	return nil
+}
+
+// indexed: the outcome of a ShardIndex. The checkpoint before it is of no use
+// any more once this one stands.
+func (s *Shard) indexed(ctx context.Context, body []byte, ok bool) error {
+	v, err := record.DecodeBody(record.TypeShardIndex, 1, body)
+	if err != nil {
+		return err
+	}
+	x := v.(*record.ShardIndex)
+	if s.stage != Running || x.Epoch != s.epoch || x.Shard.TopicID != s.cfg.Shard.TopicID || x.Shard.Partition != s.cfg.Shard.Partition {
+		return nil
+	}
+	s.indexing, s.sinceIndex = false, 0
+	gone := s.uploaded
+	if ok {
+		gone, s.standing = s.standing, s.uploaded
+	}
+	if gone == "" {
+		return nil
+	}
+	if err := s.cfg.Store.Delete(ctx, gone); err != nil {
+		s.log.Warn("an older index checkpoint could not be removed", "object", gone, "error", err)
+	}
+	return nil
+}
+
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// restore brings a checkpoint into an empty index folder. What is wrong with
+// it is no reason to stop: the log has everything.
+func (s *Shard) restore(ctx context.Context, ref *record.Ref, opt keyindex.Options) error {
+	obj, err := s.cfg.Store.Open(ctx, ref.Path)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return fmt.Errorf("index checkpoint %s: %w", ref.Path, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	if obj.Size() != ref.Length || ref.Length < 4 {
+		return fmt.Errorf("index checkpoint %s has %d bytes, not %d", ref.Path, obj.Size(), ref.Length)
+	}
+	h := sha256.New()
+	r := io.TeeReader(io.NewSectionReader(obj, 0, ref.Length), h)
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return err
+	}
+	n := int64(binary.BigEndian.Uint32(size[:]))
+	if n > ref.Length-4 {
+		return fmt.Errorf("index checkpoint %s: its side part is longer than the object", ref.Path)
+	}
+	sd := make([]byte, n)
+	if _, err := io.ReadFull(r, sd); err != nil {
+		return err
+	}
+	side, err := decodeSide(sd)
+	if err != nil {
+		return err
+	}
+	if err := keyindex.Restore(s.cfg.Dir, &hashedReader{r: r, sum: h.Sum, want: ref.Hash[:]}, opt); err != nil {
+		return fmt.Errorf("index checkpoint %s: %w", ref.Path, err)
+	}
+	s.side = side
+	return side.save(s.cfg.Dir)
+}
+
+// hashedReader gives an error at the end when the bytes were others.
+type hashedReader struct {
+	r    io.Reader
+	sum  func([]byte) []byte
+	want []byte
+}
+
+func (h *hashedReader) Read(p []byte) (int, error) {
+	n, err := h.r.Read(p)
+	if err == io.EOF && !bytes.Equal(h.sum(nil), h.want) {
+		return n, errors.New("the bytes are not those that the log names")
+	}
+	return n, err
+}
+
+// hasIndex says whether the folder holds an index or side file of any kind.
+func hasIndex(dir string) (bool, error) {
+	es, err := os.ReadDir(dir)
+	if err != nil {
+		return false, fmt.Errorf("read the index folder: %w", err)
+	}
+	return len(es) > 0, nil
+}
