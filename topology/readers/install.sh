@@ -5,12 +5,12 @@
 #
 #   topology/readers/install.sh [folder]
 #
-# The folder is the argument, else $VARVE_TEST_TOOLS, else
-# ${XDG_CACHE_HOME:-$HOME/.cache}/varve-test/readers.
+# The folder is the argument, else "readers" under $VARVE_TEST_TOOLS, which is
+# ${XDG_CACHE_HOME:-$HOME/.cache}/varve-test by default.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-dir=${1:-${VARVE_TEST_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/varve-test/readers}}
+dir=${1:-${VARVE_TEST_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/varve-test}/readers}
 python=${PYTHON:-python3}
 
 if [ -x "$dir/bin/python" ] && cmp -s "$here/requirements.txt" "$dir/installed.txt"; then

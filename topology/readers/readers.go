@@ -116,7 +116,7 @@ func Read(ctx context.Context, engine Engine, metadata string, o Options) (*Tabl
 // Folder is where the Python engines are installed.
 func Folder() string {
 	if dir := os.Getenv("VARVE_TEST_TOOLS"); dir != "" {
-		return dir
+		return filepath.Join(dir, "readers")
 	}
 	cache := os.Getenv("XDG_CACHE_HOME")
 	if cache == "" {
