@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 )
@@ -76,6 +78,11 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	h := &s.head
 	if r.Offset != h.Offset+1 {
 		return record.OutcomeMessage{}, fmt.Errorf("%w: partition %d: offset %d follows %d; the topic lost records or was made again: restore it or start a new deployment", ErrHole, h.Partition, r.Offset, h.Offset)
+	}
+	if h.forgotten < h.Horizon {
+		if err := s.forget(); err != nil {
+			return record.OutcomeMessage{}, err
+		}
 	}
 	msg := record.OutcomeMessage{Offset: r.Offset, TableID: -1}
 	t := max(h.TimeMs, r.TimeMs)
@@ -270,6 +277,29 @@ func (s *Store) remember(id record.RequestID, offset int64, digest [16]byte, out
 		return err
 	}
 	return s.set(append(key8(keyRequestAt, uint64(offset)), id[:]...), nil)
+}
+
+// forget drops the request ids below the horizon: their senders' retries are
+// too old by what they saw. It happens at the record after the horizon moved,
+// so that equal logs make equal states.
+func (s *Store) forget() error {
+	if err := s.drain(); err != nil {
+		return err
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyRequestAt}, UpperBound: key8(keyRequestAt, uint64(s.head.Horizon))})
+	if err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := s.del(append([]byte{keyRequest}, it.Key()[9:]...)); err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	s.head.forgotten = s.head.Horizon
+	return s.batch().DeleteRange([]byte{keyRequestAt}, key8(keyRequestAt, uint64(s.head.Horizon)), nil)
 }
 
 // rules dispatches to a type's rules. What they decide beyond the record's

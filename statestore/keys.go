@@ -23,7 +23,6 @@ const (
 	keyLive      = 'g' // table ‖ number → path of a manifest that nothing replaced yet
 	keyRequest   = 'r' // request id → first outcome
 	keyRequestAt = 'a' // offset ‖ request id → nothing; finds requests below the horizon
-	keyDelete    = 'k' // table ‖ offset → open DeleteKeys
 	keyFrozen    = 'z' // table ‖ 0 → frozen cut; table ‖ 1 ‖ id → frozen file
 	keyOutbox    = 'o' // first offset → outcome messages of one commit
 )

@@ -41,6 +41,7 @@ type Head struct {
 	Partitions   int32
 	Partition    int32
 	Horizon      int64 // dedupe horizon: requests that saw less are too old (L9)
+	forgotten    int64 // request ids of records below this offset are gone
 	samples      []timeSample
 }
 
@@ -199,6 +200,7 @@ func (s *Store) loadHead() error {
 	h.Partitions = int32(d.i())
 	h.Partition = int32(d.i())
 	h.Horizon = d.i()
+	h.forgotten = d.i()
 	for n := d.count(); n > 0; n-- {
 		h.samples = append(h.samples, timeSample{d.i(), d.i()})
 	}
@@ -218,6 +220,7 @@ func (h *Head) encode() []byte {
 	e.i(int64(h.Partitions))
 	e.i(int64(h.Partition))
 	e.i(h.Horizon)
+	e.i(h.forgotten)
 	e.u(uint64(len(h.samples)))
 	for _, s := range h.samples {
 		e.i(s.offset)
