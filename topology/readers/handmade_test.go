@@ -38,6 +38,13 @@ type hand struct {
 func newHand(t *testing.T, fields []schemas.Field, specs ...schemas.Spec) *hand {
 	t.Helper()
 	dir := t.TempDir()
+	if keep := os.Getenv("VARVE_KEEP_TABLES"); keep != "" {
+		// For engines tried by hand: <folder>/default/<test> stays.
+		dir = filepath.Join(keep, "default", strings.ToLower(t.Name()))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, sub := range []string{"data", "metadata"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
@@ -120,6 +127,9 @@ func node(f *schemas.Field) parquet.Node {
 	case schemas.Binary:
 		n = parquet.Leaf(parquet.ByteArrayType)
 	}
+	// Spark's vectorized reader knows no DELTA_LENGTH_BYTE_ARRAY, the default
+	// of this library.
+	n = parquet.Encoded(n, &parquet.Plain)
 	if f.Required {
 		n = parquet.Required(n)
 	} else {
