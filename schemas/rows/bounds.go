@@ -174,9 +174,10 @@ func (b *bounds) iceberg(t schemas.Type) (lower, upper []byte, err error) {
 
 // parquet is the bounds as Parquet's statistics hold them: plain values, at
 // their type's full width. Without both bounds, or with a NaN among the rows
-// (readers differ in how they order one), ok is false.
+// (readers differ in how they order one), ok is false. So it is for uuids: a
+// filter on one makes Iceberg's Java reader fail where it finds these.
 func (b *bounds) parquet(l *leaf) (lo, hi []byte, ok bool) {
-	if !b.has || b.noUpper || b.nans > 0 {
+	if !b.has || b.noUpper || b.nans > 0 || l.typ.Kind == schemas.UUID {
 		return nil, nil, false
 	}
 	switch l.phys {

@@ -17,7 +17,7 @@ func TestFileBytesArePinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "4452e9c225e0b1b46e741d80c5c2c30a9c8dc996be2a9de68bbb9279f850c5f7"
+	const want = "af12d691aeaf70d28d3789524870366b2aafc81187f9b5e88aa16f44701f9b22"
 	sum := sha256.Sum256(out.Bytes())
 	if got := hex.EncodeToString(sum[:]); got != want {
 		t.Errorf("%d bytes with hash %s, want %s", info.Bytes, got, want)
