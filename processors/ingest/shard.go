@@ -79,6 +79,8 @@ var (
 	ErrRefused = errors.New("an event was refused")
 	// ErrFraming: one key may live in two partitions (K5).
 	ErrFraming = errors.New("the framing of the record keys changed in a topic of several partitions")
+	// ErrRetired: a user retired the shard.
+	ErrRetired = errors.New("the shard was retired; claim it again by starting the node anew")
 	// ErrDropped: the table is gone.
 	ErrDropped = errors.New("the table was dropped")
 )
@@ -410,7 +412,12 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 	case record.TypeAlterTable:
 		s.altered(m)
 	case record.TypeClaimShard:
-		return s.claimed(d)
+		if s.stage == Claiming && m.Offset == s.claimOffset {
+			return s.claimed(d)
+		}
+		return s.closedBy(ctx, d)
+	case record.TypeSkipSource, record.TypeRetireShard:
+		return s.closedBy(ctx, d)
 	case record.TypeAppendRows:
 		return s.appended(ctx, d)
 	case record.TypeDeleteKeys:
@@ -454,12 +461,47 @@ func (s *Shard) altered(m *record.OutcomeMessage) {
 	}
 }
 
-// claimed: the outcome of a claim of any shard of the table.
-func (s *Shard) claimed(d *processors.Decided) error {
+// closedBy: an accepted record that closes the open epoch (A2, A5, A6). The
+// overlay is gone from here on: what others append now is folded without it.
+func (s *Shard) closedBy(ctx context.Context, d *processors.Decided) error {
 	m := &d.Outcome
-	if s.stage != Claiming || m.Offset != s.claimOffset {
+	if s.stage != Running || m.Offset <= s.epoch || m.Outcome.Code != record.Accepted {
 		return nil
 	}
+	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+	if err != nil {
+		return err
+	}
+	v, err := record.DecodeBody(m.Type, 1, body)
+	if err != nil {
+		return err
+	}
+	var k *record.ShardKey
+	switch r := v.(type) {
+	case *record.ClaimShard:
+		k = &r.Shard
+	case *record.SkipSource:
+		k = &r.Shard
+	case *record.RetireShard:
+		k = &r.Shard
+	}
+	if k.TopicID != s.cfg.Shard.TopicID || k.Partition != s.cfg.Shard.Partition {
+		return nil
+	}
+	switch m.Type {
+	case record.TypeClaimShard:
+		s.fence(m.Offset)
+	case record.TypeSkipSource:
+		s.lose()
+	default:
+		return ErrRetired
+	}
+	return nil
+}
+
+// claimed: the outcome of this owner's claim.
+func (s *Shard) claimed(d *processors.Decided) error {
+	m := &d.Outcome
 	o := &m.Outcome
 	if o.Code != record.Accepted {
 		return fmt.Errorf("the claim was %s: %s", o.Code, o.Reason)
