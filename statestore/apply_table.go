@@ -116,7 +116,7 @@ func (s *Store) createTable(r *Record, _ int64, env *record.Envelope, c *record.
 	}
 	t := &table{
 		id: r.Offset, name: d.Name, def: &d, defChange: r.Offset, defFrozen: -1, nextWriter: 1, nextTuple: 1, nextMan: 1,
-		lastChange: r.Offset, shards: map[shardID]*shard{}, tuples: map[string]uint32{}, tupleList: map[uint32]tuple{},
+		lastChange: r.Offset, shards: map[shardID]*shard{}, tuples: map[string]uint32{},
 		dirty: true, defDirty: true,
 	}
 	t.head.Build, t.head.Through = -1, -1
@@ -258,22 +258,5 @@ func (s *Store) tupleOrdinal(t *table, spec int32, value []byte) (uint32, error)
 		}
 	}
 	t.tuples[string(s.scratch)] = n
-	t.tupleList[n] = tuple{spec, append([]byte(nil), value...)}
 	return n, nil
-}
-
-func (s *Store) tuple(t *table, n uint32) (tuple, error) {
-	if v, ok := t.tupleList[n]; ok {
-		return v, nil
-	}
-	b, err := s.get(key16(keyTuple, uint64(t.id), uint64(n)))
-	if err != nil {
-		return tuple{}, err
-	}
-	if len(b) < 4 {
-		return tuple{}, fmt.Errorf("%w: partition tuple", ErrCorrupt)
-	}
-	v := tuple{int32(binary.BigEndian.Uint32(b)), b[4:]}
-	t.tupleList[n] = v
-	return v, nil
 }

@@ -276,7 +276,7 @@ func (s *Store) tableByID(id int64) (*table, error) {
 		return nil, err
 	}
 	t.shards = map[shardID]*shard{}
-	t.tuples, t.tupleList = map[string]uint32{}, map[uint32]tuple{}
+	t.tuples = map[string]uint32{}
 	prefix := key8(keyShard, uint64(id))
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
 	if err != nil {
@@ -425,7 +425,6 @@ func (s *Store) commit() (Outbox, error) {
 		t.dirty, t.defDirty = false, false
 		if len(t.tuples) > maxCachedTuples {
 			clear(t.tuples)
-			clear(t.tupleList)
 		}
 		for _, sid := range t.shardOrder {
 			sh := t.shards[sid]

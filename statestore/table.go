@@ -57,7 +57,6 @@ type table struct {
 
 	dirty, defDirty bool
 	tuples          map[string]uint32 // spec ‖ tuple → ordinal, as seen since open
-	tupleList       map[uint32]tuple
 }
 
 // totals are running sums that status and summaries show.
@@ -73,11 +72,6 @@ type totals struct {
 	PubBytes   int64
 	PubDead    int64
 	PubVecSize int64
-}
-
-type tuple struct {
-	spec  int32
-	value []byte
 }
 
 type shardID struct {

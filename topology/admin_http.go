@@ -89,8 +89,14 @@ func (n *Node) serveAdmin() (*adminServer, error) {
 	return s, nil
 }
 
+// close lets requests under way end, which read the state.
 func (s *adminServer) close() error {
-	err := s.srv.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := s.srv.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.srv.Close())
+	}
 	if e := <-s.done; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
 	}

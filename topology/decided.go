@@ -41,16 +41,33 @@ func openDecided(ctx context.Context, o ClientOptions, t Topics, partition int32
 	if err != nil {
 		return nil, err
 	}
-	outcomes, err := OpenLogReader(ctx, o, ReaderOptions{Topic: t.Outcomes, Partition: partition, Offset: from, MaxWait: 100 * time.Millisecond})
-	if errors.Is(err, ErrOffsetOutOfRange) {
-		// The outcomes are behind: they are sent when apply has caught up.
-		outcomes, err = OpenLogReader(ctx, o, ReaderOptions{Topic: t.Outcomes, Partition: partition, MaxWait: 100 * time.Millisecond})
-	}
+	outcomes, err := openOutcomes(ctx, o, t, partition, from)
 	if err != nil {
 		log.Close()
 		return nil, err
 	}
 	return &decidedReader{log: log, outcomes: outcomes, next: from}, nil
+}
+
+// openOutcomes reads the outcomes topic from where the outcome of a log offset
+// may lie at the earliest. While apply is behind, that is where the topic ends.
+func openOutcomes(ctx context.Context, o ClientOptions, t Topics, partition int32, from int64) (*LogReader, error) {
+	r, err := OpenLogReader(ctx, o, ReaderOptions{Topic: t.Outcomes, Partition: partition, Offset: from, MaxWait: 100 * time.Millisecond})
+	if !errors.Is(err, ErrOffsetOutOfRange) {
+		return r, err
+	}
+	a, err := NewAdmin(o)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	at, err := a.Offsets(ctx, t.Outcomes)
+	if err != nil {
+		return nil, err
+	}
+	return OpenLogReader(ctx, o, ReaderOptions{
+		Topic: t.Outcomes, Partition: partition, Offset: min(from, at[partition].High), MaxWait: 100 * time.Millisecond,
+	})
 }
 
 func (d *decidedReader) close() {

@@ -65,7 +65,11 @@ type Node struct {
 
 	mu     sync.Mutex
 	shards map[string]*shardWorker
-	failed error
+	failed error   // the first that stopped a role
+	late   []error // of roles that were ending
+
+	started   bool
+	ingesting sync.Mutex // held while shards are taken
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -103,6 +107,9 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	}
 	if slices.Contains(opt.Roles, RolePublisher) && !slices.Contains(opt.Roles, RoleState) {
 		return nil, fmt.Errorf("%w: the publisher sits with the state: name both roles", ErrConfig)
+	}
+	if slices.Contains(opt.Roles, RoleIngest) && !slices.Contains(opt.Roles, RoleState) {
+		return nil, fmt.Errorf("%w: ingest reads its tables from the state: name both roles", ErrConfig)
 	}
 	if opt.Data, err = filepath.Abs(opt.Data); err != nil {
 		return nil, fmt.Errorf("%w: data folder: %w", ErrConfig, err)
@@ -201,52 +208,64 @@ func (n *Node) openBroker(ctx context.Context) (err error) {
 }
 
 // genesis makes or reads offset 0 of every partition (L8). Two nodes that
-// start at once may both write one: the first decides.
+// start at once may both write one: the first decides. Partition 0 goes first,
+// so that all partitions get the identity that stands there.
 func (n *Node) genesis(ctx context.Context) error {
 	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
 	if err != nil {
 		return err
 	}
-	var id [16]byte
-	rand.Read(id[:]) // never fails
+	rand.Read(n.id[:]) // never fails
 	for p := range offsets {
-		if offsets[p].High > 0 {
-			continue
+		if offsets[p].High == 0 {
+			if err := n.writeGenesis(ctx, int32(p), int32(len(offsets))); err != nil {
+				return fmt.Errorf("write the genesis of transactions partition %d: %w", p, err)
+			}
 		}
-		v := record.SetApplyVersion{Deployment: id, Partitions: int32(len(offsets)), Partition: int32(p), Version: statestore.ApplyVersion}
-		m, err := n.bodies.Message(ctx, record.Envelope{ApplyVersion: statestore.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: -1, TableID: -1}, &v)
+		id, err := n.readGenesis(ctx, int32(p), int32(len(offsets)))
 		if err != nil {
 			return err
 		}
-		if _, err := n.producer.AppendSync(ctx, n.topics.Transactions, int32(p), Entry{
-			Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
-		}); err != nil {
-			return fmt.Errorf("write the genesis of transactions partition %d: %w", p, err)
+		if p > 0 && id != n.id {
+			return fmt.Errorf("%w: topic %s: partition %d belongs to deployment %x, partition 0 to %x; the topic was put together from two: name another deployment", ErrConfig, n.topics.Transactions, p, id, n.id)
 		}
-	}
-	for p := range offsets {
-		g, err := n.readOne(ctx, n.topics.Transactions, int32(p), 0)
-		if err != nil {
-			return err
-		}
-		var env record.Envelope
-		r := stateRecord(g)
-		if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil {
-			return fmt.Errorf("%w: topic %s partition %d does not begin with a varve genesis: %w; name another deployment", ErrConfig, n.topics.Transactions, p, err)
-		}
-		v, err := record.DecodeBody(env.Type, env.TypeVersion, env.Body)
-		set, ok := v.(*record.SetApplyVersion)
-		if err != nil || !ok {
-			return fmt.Errorf("%w: topic %s partition %d does not begin with a varve genesis; name another deployment", ErrConfig, n.topics.Transactions, p)
-		}
-		if set.Partitions != int32(len(offsets)) || set.Partition != int32(p) {
-			return fmt.Errorf("%w: topic %s partition %d was made as %d of %d; partitions never change (L1)", ErrConfig, n.topics.Transactions, p, set.Partition, set.Partitions)
-		}
-		if p == 0 {
-			n.id = set.Deployment
-		}
+		n.id = id
 	}
 	return nil
+}
+
+func (n *Node) writeGenesis(ctx context.Context, p, of int32) error {
+	v := record.SetApplyVersion{Deployment: n.id, Partitions: of, Partition: p, Version: statestore.ApplyVersion}
+	m, err := n.bodies.Message(ctx, record.Envelope{ApplyVersion: statestore.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: -1, TableID: -1}, &v)
+	if err != nil {
+		return err
+	}
+	_, err = n.producer.AppendSync(ctx, n.topics.Transactions, p, Entry{
+		Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
+	})
+	return err
+}
+
+// readGenesis is the identity that a partition begins with.
+func (n *Node) readGenesis(ctx context.Context, p, of int32) (id [16]byte, err error) {
+	g, err := n.readOne(ctx, n.topics.Transactions, p, 0)
+	if err != nil {
+		return id, err
+	}
+	var env record.Envelope
+	r := stateRecord(g)
+	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil {
+		return id, fmt.Errorf("%w: topic %s partition %d does not begin with a varve genesis: %w; name another deployment", ErrConfig, n.topics.Transactions, p, err)
+	}
+	v, err := record.DecodeBody(env.Type, env.TypeVersion, env.Body)
+	set, ok := v.(*record.SetApplyVersion)
+	if err != nil || !ok {
+		return id, fmt.Errorf("%w: topic %s partition %d does not begin with a varve genesis; name another deployment", ErrConfig, n.topics.Transactions, p)
+	}
+	if set.Partitions != of || set.Partition != p {
+		return id, fmt.Errorf("%w: topic %s partition %d was made as %d of %d; partitions never change (L1)", ErrConfig, n.topics.Transactions, p, set.Partition, set.Partitions)
+	}
+	return set.Deployment, nil
 }
 
 // readOne reads the record at an offset that exists.
@@ -346,6 +365,7 @@ func (n *Node) checkSources(ctx context.Context) error {
 // Start runs the node's roles until Close. Fatal gives the first error that
 // stops one.
 func (n *Node) Start(ctx context.Context) error {
+	n.started = true
 	for _, w := range n.states {
 		n.spawn(w.run)
 	}
@@ -359,8 +379,15 @@ func (n *Node) spawn(fn func(ctx context.Context) error) {
 	n.wg.Add(1)
 	go func() {
 		defer n.wg.Done()
-		if err := fn(n.ctx); err != nil && n.ctx.Err() == nil {
+		err := fn(n.ctx)
+		switch {
+		case err == nil:
+		case n.ctx.Err() == nil:
 			n.fail(err)
+		case !errors.Is(err, context.Canceled):
+			n.mu.Lock()
+			n.late = append(n.late, err)
+			n.mu.Unlock()
 		}
 	}()
 }
@@ -372,44 +399,51 @@ func (n *Node) fail(err error) {
 		n.failed = err
 	}
 	n.mu.Unlock()
-	select {
-	case n.fatal <- err:
-	default:
-	}
+	n.tell(err)
 }
 
-// Fatal receives the first error that stopped a role.
+// Fatal receives the first error that stopped a role. The other roles go on
+// until Close.
 func (n *Node) Fatal() <-chan error { return n.fatal }
 
 // Close drains and stops: shards flush what they hold, their appends get their
-// outcomes, pending cuts are published; everything waits at most as long as ctx allows.
+// outcomes, and what was accepted is published; everything waits at most as
+// long as ctx allows. What cannot be drained, because its shard, its partition
+// or its table has stopped, is passed over: Fatal has told of it, and the log
+// has it.
 func (n *Node) Close(ctx context.Context) error {
 	err := n.drain(ctx)
 	n.cancel()
 	n.wg.Wait()
-	return errors.Join(err, n.release())
+	return errors.Join(err, errors.Join(n.late...), n.release())
 }
 
 func (n *Node) drain(ctx context.Context) error {
+	if !n.started {
+		return nil
+	}
 	n.mu.Lock()
-	failed := n.failed
 	shards := make([]*shardWorker, 0, len(n.shards))
 	for _, s := range n.shards {
 		shards = append(shards, s)
 	}
 	n.mu.Unlock()
-	if failed != nil {
-		return nil
-	}
 	for _, s := range shards {
 		s.stopReading()
 	}
+	var err error
 	for _, s := range shards {
-		if err := s.waitDrained(ctx); err != nil {
-			return err
+		err = errors.Join(err, s.waitDrained(ctx))
+	}
+	for _, w := range n.states {
+		if w != nil && n.has(RolePublisher) {
+			err = errors.Join(err, w.waitPublished(ctx))
 		}
 	}
-	return nil
+	if err == nil {
+		err = n.producer.Flush(ctx) // outcomes; what is not flushed is sent again by the next start
+	}
+	return err
 }
 
 func (n *Node) release() error {
@@ -426,7 +460,7 @@ func (n *Node) release() error {
 	}
 	for _, w := range n.states {
 		if w != nil {
-			err = errors.Join(err, w.store.Close())
+			err = errors.Join(err, w.close())
 		}
 	}
 	if n.admin != nil {

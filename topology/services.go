@@ -201,12 +201,28 @@ func (n *Conn) follow(ctx context.Context, partition int32, from int64, fn func(
 				return nil
 			}
 		}
-		select {
-		case err := <-n.fatal:
-			n.fatal <- err
+		if err := n.stopped(); err != nil {
 			return err
-		default:
 		}
+	}
+}
+
+// tell makes an error known to all who wait.
+func (n *Conn) tell(err error) {
+	select {
+	case n.fatal <- err:
+	default: // another one is there
+	}
+}
+
+// stopped is what stopped a role of the node, nil when all run.
+func (n *Conn) stopped() error {
+	select {
+	case err := <-n.fatal:
+		n.tell(err)
+		return err
+	default:
+		return nil
 	}
 }
 
@@ -438,15 +454,10 @@ func (n *Node) flushTable(table string, high int64, partition int32) {
 
 // pause waits a little, or ends with what stopped the node.
 func (n *Conn) pause(ctx context.Context) error {
-	select {
-	case err := <-n.fatal:
-		n.fatal <- err
+	if err := sleep(ctx, shardTick); err != nil {
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(shardTick):
-		return nil
 	}
+	return n.stopped()
 }
 
 // WaitVisible waits until a committed snapshot, or commit of metadata, holds

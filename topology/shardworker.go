@@ -92,6 +92,9 @@ func (n *Node) Ingest(ctx context.Context, t *statestore.TableInfo) error {
 
 func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic TopicInfo, p int32, start int64) error {
 	name := shardName(t.Name, p)
+	// Two claims of one shard by one node would close each other's epochs.
+	n.ingesting.Lock()
+	defer n.ingesting.Unlock()
 	n.mu.Lock()
 	_, owned := n.shards[name]
 	n.mu.Unlock()
@@ -101,7 +104,7 @@ func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic T
 	w := &shardWorker{n: n, box: newMailbox(), done: make(chan struct{})}
 	part := schemas.PartitionOf(t.Name, int32(n.topics.Partitions))
 	w.cfg = ingest.Config{
-		Table: t.Name, TableID: t.ID, LogStart: start, Partitions: int32(topic.Partitions), Deployment: n.id,
+		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: n.states[part].store.Head().Offset, Partitions: int32(topic.Partitions), Deployment: n.id,
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
 		Member: fmt.Sprintf("%s:%d", n.opt.Deployment, p),
 		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
@@ -185,13 +188,15 @@ func (w *shardWorker) flushSoon() {
 	w.box.post(func() {})
 }
 
-// waitDrained waits until the shard holds nothing that is not in the log.
+// waitDrained waits until the shard holds nothing that is not in the log, or
+// cannot bring it there.
 func (w *shardWorker) waitDrained(ctx context.Context) error {
+	partition := w.n.stateOf(w.cfg.Table)
 	for {
 		w.mu.Lock()
 		st := w.status
 		w.mu.Unlock()
-		if st.Idle || st.Stage == ingest.Stopped || st.Stage == ingest.Fenced {
+		if st.Idle || st.Stage == ingest.Stopped || st.Stage == ingest.Fenced || partition.stopped.Load() {
 			return nil
 		}
 		select {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/varve-io/varve/processors"
@@ -43,26 +44,35 @@ type stateWorker struct {
 	mu       sync.Mutex
 	cond     *sync.Cond
 	applied  int64            // newest committed log offset
-	building map[int64]bool   // tables that a publisher works on
+	building map[int64]bool   // tables that a publisher works on; true: it was told of another cut since
 	waiting  map[int64]string // why a table's cut is not published yet
 	slots    chan struct{}
+	stopped  atomic.Bool // the partition is not applied any more
 }
 
-func (n *Node) openState(ctx context.Context, p int32, high int64) (_ *stateWorker, err error) {
+// close ends what an opened worker holds; its goroutine has ended.
+func (w *stateWorker) close() error {
+	if w.reader != nil {
+		w.reader.Close()
+	}
+	return w.store.Close()
+}
+
+func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWorker, err error) {
 	dir := filepath.Join(n.opt.Data, "state", strconv.Itoa(int(p)))
 	st, err := statestore.Open(dir, statestore.Options{Log: n.log})
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, st.Close())
-		}
-	}()
 	w := &stateWorker{
 		n: n, partition: p, store: st, box: newMailbox(), log: n.log.With("partition", p),
 		building: map[int64]bool{}, waiting: map[int64]string{}, slots: make(chan struct{}, maxPublishers),
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
 	w.cond = sync.NewCond(&w.mu)
 	w.appender = &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: p, box: w.box}
 	w.machine = state.New(state.Config{
@@ -196,73 +206,131 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (w *stateWorker) run(ctx context.Context) error {
-	defer w.reader.Close()
+func (w *stateWorker) run(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			w.stopped.Store(true)
+		}
+	}()
 	var pubs sync.WaitGroup
 	defer pubs.Wait()
+	// Publishers wait for what only this goroutine applies: when it ends, they end.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	for ctx.Err() == nil {
 		if err := w.step(ctx, statePoll); err != nil {
 			return err
 		}
-		now := time.Now().UnixMilli()
 		if !w.n.has(RolePublisher) {
 			continue
 		}
-		w.machine.Tick(ctx, now)
+		w.machine.Tick(ctx, nowMs())
 		for _, c := range w.machine.Pending() {
-			w.mu.Lock()
-			busy := w.building[c.TableID]
-			w.building[c.TableID] = true
-			w.mu.Unlock()
-			if busy {
-				continue
+			if w.beginPublish(c.TableID) {
+				pubs.Go(func() { w.publishTable(ctx, c) })
 			}
-			pubs.Add(1)
-			go func() {
-				defer pubs.Done()
-				w.publish(ctx, c)
-			}()
 		}
 	}
 	return nil
 }
 
-// publish builds and commits a table's pending cut, with retries, until a
-// SnapshotCommitted is in the log. Only a foreign commit ends it early.
-func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
-	defer func() {
-		w.mu.Lock()
-		delete(w.building, c.TableID)
-		w.mu.Unlock()
-	}()
-	select {
-	case w.slots <- struct{}{}:
-		defer func() { <-w.slots }()
-	case <-ctx.Done():
-		return
+// waitPublished asks for the cuts of what was accepted and waits until they are
+// published. Tables whose publishing fails are passed over.
+func (w *stateWorker) waitPublished(ctx context.Context) error {
+	w.box.post(w.machine.CutSoon)
+	for {
+		var waits string
+		err := w.store.Tables(func(t *statestore.TableInfo) error {
+			w.mu.Lock()
+			_, stuck := w.waiting[t.ID]
+			w.mu.Unlock()
+			if !stuck && (t.Pending != nil || t.Changes) {
+				waits = t.Name
+			}
+			return nil
+		})
+		if err != nil || waits == "" || w.stopped.Load() {
+			return err
+		}
+		if err := sleep(ctx, shardTick); err != nil {
+			return fmt.Errorf("table %s: its last changes were not published in time: they are at the next start", waits)
+		}
 	}
+}
+
+// beginPublish says whether a publisher must be started for a table; one that
+// is at work is told to look again.
+func (w *stateWorker) beginPublish(table int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, busy := w.building[table]
+	w.building[table] = busy
+	return !busy
+}
+
+// endPublish ends a table's publisher unless it was told of another cut since
+// it last looked.
+func (w *stateWorker) endPublish(table int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.building[table] {
+		w.building[table] = false
+		return false
+	}
+	delete(w.building, table)
+	return true
+}
+
+func (w *stateWorker) publishTable(ctx context.Context, c statestore.CutNotice) {
+	for {
+		w.publish(ctx, c)
+		if w.endPublish(c.TableID) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// publish builds and commits a table's pending cut, with retries, until a
+// SnapshotCommitted of it was accepted. Only a foreign commit ends it early.
+func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 	wait := retryMin
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
-		frozen, err := w.store.Frozen(c.TableID)
+		build, err := w.pendingBuild(c)
+		if err == nil && build < 0 {
+			w.setWaiting(c.TableID, "")
+			return // confirmed meanwhile, or dropped
+		}
+		var frozen *statestore.FrozenCut
+		if err == nil {
+			frozen, err = w.store.Frozen(c.TableID)
+		}
 		if err != nil {
 			w.n.fail(fmt.Errorf("table %s: %w", c.Table, err))
 			return
 		}
-		if frozen == nil || frozen.Build != c.Build {
-			return // confirmed meanwhile
+		if frozen == nil {
+			return // its commit brings the notice again
+		}
+		// Only the work takes a slot: a table that waits must not hold up the others.
+		select {
+		case w.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
 		}
 		res, err := w.pub.Publish(ctx, frozen)
+		<-w.slots
 		if err == nil {
-			w.setWaiting(c.TableID, "")
 			w.box.post(func() { w.machine.Published(c.TableID, res.VectorBytes) })
-			w.confirm(ctx, c, &res.Committed)
-			return
+			if err = w.confirm(ctx, c, &res.Committed); err == nil {
+				wait = retryMin
+				continue
+			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		w.setWaiting(c.TableID, err.Error())
-		w.log.Error("a cut could not be published", "table", c.Table, "build", c.Build, "attempt", attempt, "error", err)
+		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		if errors.Is(err, publisher.ErrForeign) {
 			return
 		}
@@ -305,11 +373,27 @@ func (w *stateWorker) append(ctx context.Context, c statestore.CutNotice, v any)
 	return off
 }
 
-// confirm appends the SnapshotCommitted and waits until it was applied.
-func (w *stateWorker) confirm(ctx context.Context, c statestore.CutNotice, s *record.SnapshotCommitted) {
-	if off := w.append(ctx, c, s); off >= 0 {
-		w.waitApplied(ctx, off)
+// confirm appends the SnapshotCommitted and waits until the state took it.
+func (w *stateWorker) confirm(ctx context.Context, c statestore.CutNotice, s *record.SnapshotCommitted) error {
+	off := w.append(ctx, c, s)
+	if off < 0 {
+		return errors.New("the snapshot is in the catalog, but its record could not be appended")
 	}
+	w.waitApplied(ctx, off)
+	build, err := w.pendingBuild(c)
+	if err == nil && build == s.Build && ctx.Err() == nil {
+		err = fmt.Errorf("the snapshot is in the catalog, but the state rejected its record at log offset %d", off)
+	}
+	return err
+}
+
+// pendingBuild is the build offset of a table's pending cut, -1: there is none.
+func (w *stateWorker) pendingBuild(c statestore.CutNotice) (int64, error) {
+	t, err := w.store.Table(c.Table)
+	if err != nil || t == nil || t.ID != c.TableID || t.Pending == nil {
+		return -1, err
+	}
+	return t.Pending.Build, nil
 }
 
 // waitApplied waits until the state has applied a log offset.

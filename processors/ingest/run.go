@@ -173,22 +173,18 @@ func (s *Shard) alter(ctx context.Context, c *source.SchemaChange) error {
 		}
 		a.Widen = append(a.Widen, record.WidenColumn{Name: s.def.Schema().Fields[j].Name, Type: f.Type})
 	}
-	m, err := s.cfg.Bodies.Message(ctx, s.envelope(), &a)
+	env := s.envelope()
+	m, err := s.cfg.Bodies.Message(ctx, env, &a)
 	if err != nil {
 		return err
 	}
-	s.altering, s.alterOffset = true, -1
+	s.altering, s.alterID = true, env.Request
 	epoch := s.epoch
 	s.log.Info("the events' schema changed", "new_columns", len(a.Add), "wider_columns", len(a.Widen))
-	s.cfg.Log.Append(m, func(offset int64, err error) {
-		if epoch != s.epoch || s.stage != Running {
-			return
-		}
-		if err != nil {
+	s.cfg.Log.Append(m, func(_ int64, err error) {
+		if err != nil && epoch == s.epoch && s.stage == Running {
 			s.fail(fmt.Errorf("append a schema change: %w", err))
-			return
 		}
-		s.alterOffset = offset
 	})
 	return nil
 }

@@ -34,6 +34,7 @@ type Config struct {
 	TableID    int64
 	Shard      record.ShardKey
 	LogStart   int64 // first offset of the source partition now
+	LogSeen    int64 // a recent offset of the transactions log: what a claim says that its sender has read (L9)
 	Partitions int32 // of the source topic (K5)
 	Deployment [16]byte
 	Member     string
@@ -103,8 +104,8 @@ type Shard struct {
 
 	decided     int64 // newest decided offset read
 	decidedTime int64
-	claimOffset int64 // of the claim under way, -1 unknown
-	claims      int64 // claims made, to tell an old callback from a new one
+	claimID     record.RequestID // of the claim under way
+	claims      int64            // claims made, to tell an old callback from a new one
 
 	epoch      int64
 	writer     uint32
@@ -116,21 +117,21 @@ type Shard struct {
 	position   int64 // next source offset to read
 	generation int64 // rises whenever the source must be read from SourceFrom again
 
-	buf         buffer
-	parked      []source.Record // records that wait behind a schema change
-	parkedTo    int64
-	altering    bool // an AlterTable is in flight
-	alterOffset int64
-	refuse      bool // the first parked record needs what the table refused
-	switchTo    *schemas.Definition
-	flushNow    bool
-	openedMs    int64 // when the oldest thing in the buffer came
-	sinceIndex  int   // accepted appends since the last index checkpoint
-	indexing    bool  // a ShardIndex has no outcome yet
-	uploaded    string
-	standing    string // the checkpoint that the log names, if this owner made it
-	letters     int    // dead letters that the broker has not acknowledged
-	flight      []flight
+	buf        buffer
+	parked     []source.Record // records that wait behind a schema change
+	parkedTo   int64
+	altering   bool             // an AlterTable is in flight
+	alterID    record.RequestID // that one
+	refuse     bool             // the first parked record needs what the table refused
+	switchTo   *schemas.Definition
+	flushNow   bool
+	openedMs   int64 // when the oldest thing in the buffer came
+	sinceIndex int   // accepted appends since the last index checkpoint
+	indexing   bool  // a ShardIndex has no outcome yet
+	uploaded   string
+	standing   string // the checkpoint that the log names, if this owner made it
+	letters    int    // dead letters that the broker has not acknowledged
+	flight     []flight
 }
 
 // flight is an append whose outcome is not known.
@@ -159,7 +160,7 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Shard{cfg: cfg, claimOffset: -1, decided: -1}
+	s := &Shard{cfg: cfg, decided: -1}
 	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the index folder: %w", err)
@@ -329,29 +330,26 @@ func (s *Shard) Claim(ctx context.Context) {
 		return
 	}
 	s.dropEpoch()
-	s.stage, s.claimOffset = Claiming, -1
+	s.stage = Claiming
 	s.claims++
 	n := s.claims
-	m, err := s.cfg.Bodies.Message(ctx, s.envelope(), &record.ClaimShard{Shard: s.cfg.Shard, LogStart: s.cfg.LogStart, Member: s.cfg.Member})
+	env := s.envelope()
+	s.claimID = env.Request
+	m, err := s.cfg.Bodies.Message(ctx, env, &record.ClaimShard{Shard: s.cfg.Shard, LogStart: s.cfg.LogStart, Member: s.cfg.Member})
 	if err != nil {
 		s.fail(err)
 		return
 	}
-	s.cfg.Log.Append(m, func(offset int64, err error) {
-		if n != s.claims {
-			return
-		}
-		if err != nil {
+	s.cfg.Log.Append(m, func(_ int64, err error) {
+		if err != nil && n == s.claims && s.stage == Claiming {
 			s.fail(fmt.Errorf("append a claim: %w", err))
-			return
 		}
-		s.claimOffset = offset
 	})
 }
 
 func (s *Shard) envelope() record.Envelope {
 	return record.Envelope{
-		ApplyVersion: s.cfg.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: s.decided,
+		ApplyVersion: s.cfg.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: max(s.decided, s.cfg.LogSeen),
 		Table: s.cfg.Table, TableID: s.cfg.TableID,
 	}
 }
@@ -364,6 +362,14 @@ func (s *Shard) dropEpoch() {
 	s.buf.reset(s.def.Schema())
 	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
 	s.indexing, s.standing = false, ""
+	s.letters = 0 // those under way answer to an epoch that is gone
+}
+
+// isRequest says whether a decided record is this shard's own request. Its
+// offset does not tell: the outcome may be read before the append's answer.
+func isRequest(d *processors.Decided, id record.RequestID) bool {
+	var env record.Envelope
+	return record.DecodeEnvelope(d.Record.Key, d.Record.Header, d.Record.Value, &env) == nil && env.Request == id
 }
 
 // OnDecided takes decided entries, in order, from LogFrom on.
@@ -410,9 +416,9 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 			return ErrDropped
 		}
 	case record.TypeAlterTable:
-		s.altered(m)
+		s.altered(d)
 	case record.TypeClaimShard:
-		if s.stage == Claiming && m.Offset == s.claimOffset {
+		if s.stage == Claiming && isRequest(d, s.claimID) {
 			return s.claimed(d)
 		}
 		return s.closedBy(ctx, d)
@@ -450,11 +456,12 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 
 // altered: a new definition, asked for by this shard or by anyone. What the
 // buffer holds is flushed under the old one first.
-func (s *Shard) altered(m *record.OutcomeMessage) {
+func (s *Shard) altered(d *processors.Decided) {
+	m := &d.Outcome
 	if m.Definition != nil && s.stage == Running {
 		s.switchTo = m.Definition
 	}
-	if s.altering && m.Offset == s.alterOffset {
+	if s.altering && isRequest(d, s.alterID) {
 		s.altering = false
 		// A change that the table refuses makes its event a dead letter.
 		s.refuse = m.Outcome.Code == record.Rejected

@@ -125,11 +125,11 @@ func (p *Publisher) snapshot(ctx context.Context, f *statestore.FrozenCut, b *ba
 	c := &n.result.Committed
 	c.Puffins, c.Vectors = vectors.puffins, vectors.vectors
 	n.result.VectorBytes = vectors.bytes
-	plan, err := p.plan(ctx, f, b, n, added, vectors)
+	plan, err := n.plan(f, b, added, vectors)
 	if err != nil {
 		return err
 	}
-	if err := p.writeManifests(ctx, f, n, plan); err != nil {
+	if err := p.writeManifests(ctx, n, plan); err != nil {
 		return err
 	}
 	var parent *int64

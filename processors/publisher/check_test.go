@@ -35,6 +35,7 @@ const tableKey = "shop/orders"
 func (w *world) metadata() (*iceberg.Metadata, []byte, int) {
 	w.t.Helper()
 	c := hadoopcat.New(w.store)
+	tableKey, _ := w.store.Key(w.def.Location)
 	n, _, ok, err := c.Current(ctx, tableKey)
 	if err != nil || !ok {
 		w.t.Fatalf("no version: %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/publisher"
+	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -218,6 +219,28 @@ func TestForeign(t *testing.T) {
 			}
 		}
 		sameObjects(t, objects(t, s, ""), before)
+	}
+	// Our own snapshot is there, but main was moved back to its parent.
+	rolled := copyOf(t, w.store)
+	if _, err := on(rolled, nil).Publish(ctx, f); err != nil {
+		t.Fatal(err)
+	}
+	m, err := iceberg.ParseMetadata(objects(t, rolled, "")[next])
+	if err == nil {
+		err = errors.Join(m.Touch(m.NextTimestamp(0)), m.SetRef(iceberg.MainBranch, "branch", f.Head.SnapshotID))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := m.Marshal()
+	if err == nil {
+		err = rolled.Replace(ctx, next, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := on(rolled, nil).Publish(ctx, f); !errors.Is(err, publisher.ErrForeign) {
+		t.Fatalf("main moved back: %v", err)
 	}
 	// The next version appears while this one is being built.
 	s := copyOf(t, w.store)

@@ -89,8 +89,9 @@ type kind struct {
 }
 
 // plan decides which manifests are written, rewritten, merged and kept.
-func (p *Publisher) plan(ctx context.Context, f *statestore.FrozenCut, b *base, n *next, added map[uint64]iceberg.DataFile, v *published) (*snapshotPlan, error) {
+func (n *next) plan(f *statestore.FrozenCut, b *base, added map[uint64]iceberg.DataFile, v *published) (*snapshotPlan, error) {
 	out := &snapshotPlan{gone: map[string]map[identityOf]bool{}}
+	snapshotID := n.id // a copy: cached entries must not hold on to all of n
 	fresh := map[kind]*manifestPlan{}
 	enter := func(content iceberg.Content, id uint64, d iceberg.DataFile) {
 		k := kind{content, d.SpecID}
@@ -99,7 +100,7 @@ func (p *Publisher) plan(ctx context.Context, f *statestore.FrozenCut, b *base, 
 			m = &manifestPlan{content: content, spec: d.SpecID}
 			fresh[k] = m
 		}
-		m.added = append(m.added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &n.id, File: d})
+		m.added = append(m.added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &snapshotID, File: d})
 		m.files = append(m.files, id)
 	}
 	lose := func(number int64, id identityOf) error {
@@ -222,6 +223,7 @@ func sortedKinds(m map[kind]bool) []kind {
 // Entries that an earlier snapshot removed are not carried (M2).
 func (p *Publisher) rewrite(ctx context.Context, n *next, s *snapshotPlan, m *manifestPlan) ([]iceberg.Entry, error) {
 	var out []iceberg.Entry
+	snapshotID := n.id
 	for i := range m.replaces {
 		line := &m.replaces[i]
 		entries, err := p.entries(ctx, line)
@@ -236,7 +238,7 @@ func (p *Publisher) rewrite(ctx context.Context, n *next, s *snapshotPlan, m *ma
 			}
 			e.Status = iceberg.Existing
 			if gone[entryIdentity(&e)] {
-				e.Status, e.SnapshotID = iceberg.Deleted, &n.id
+				e.Status, e.SnapshotID = iceberg.Deleted, &snapshotID
 				left++
 			}
 			out = append(out, e)
@@ -250,7 +252,7 @@ func (p *Publisher) rewrite(ctx context.Context, n *next, s *snapshotPlan, m *ma
 
 // writeManifests writes the new manifests and makes the lines of the list and
 // the record's entries.
-func (p *Publisher) writeManifests(ctx context.Context, f *statestore.FrozenCut, n *next, s *snapshotPlan) error {
+func (p *Publisher) writeManifests(ctx context.Context, n *next, s *snapshotPlan) error {
 	c := &n.result.Committed
 	rowID := n.meta.NextRowID
 	var data, deletes []iceberg.ManifestFile

@@ -161,7 +161,7 @@ func (p *Publisher) publish(ctx context.Context, f *statestore.FrozenCut) (Resul
 	}
 	made := n.base
 	p.remember(key, &made)
-	p.cfg.Logger.Info("published", "table", f.Definition.Name, "offset", f.Build, "version", version,
+	p.cfg.Logger.Debug("published", "table", f.Definition.Name, "offset", f.Build, "version", version,
 		"snapshot", n.result.Committed.SnapshotID, "files", len(n.result.Committed.Files), "vectors", len(n.result.Committed.Vectors),
 		"manifests", len(n.result.Committed.Manifests), "vector_bytes", n.result.VectorBytes)
 	return n.result, nil

@@ -2,12 +2,16 @@ package publisher_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/varve-io/varve/processors/publisher"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
 )
 
@@ -182,5 +186,43 @@ func TestOneVectorPerPuffin(t *testing.T) {
 	}
 	if len(r.Committed.Puffins) != 3 || puffins != 3 {
 		t.Fatalf("%d Puffins, %d in the record, want 3", puffins, len(r.Committed.Puffins))
+	}
+}
+
+// TestManyTables: one publisher works for several tables at once.
+func TestManyTables(t *testing.T) {
+	store := objstore.NewMem()
+	var worlds []*world
+	for i := range 4 {
+		def := definition(byDay(0))
+		def.Name = fmt.Sprintf("shop.t%d", i)
+		def.Location = fmt.Sprintf("mem://store/shop/t%d", i)
+		w := newWorld(t, store, def)
+		if i > 0 {
+			w.pub = worlds[0].pub
+		}
+		worlds = append(worlds, w)
+	}
+	for round := range uint64(8) {
+		var cuts []*statestore.FrozenCut
+		for i, w := range worlds {
+			if round > 0 {
+				w.round(rand.New(rand.NewPCG(round, uint64(i))))
+			}
+			cuts = append(cuts, w.freeze())
+		}
+		results, errs := make([]publisher.Result, len(worlds)), make([]error, len(worlds))
+		var wg sync.WaitGroup
+		for i, w := range worlds {
+			wg.Go(func() { results[i], errs[i] = w.pub.Publish(ctx, cuts[i]) })
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range worlds {
+			w.confirm(cuts[i], results[i])
+			w.check()
+		}
 	}
 }

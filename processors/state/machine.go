@@ -22,6 +22,8 @@ const (
 	VectorBudget = 64 << 20
 	// MaxCutDelayMs bounds that.
 	MaxCutDelayMs = 60_000
+	// cutSoonMs is the interval of cuts after CutSoon.
+	cutSoonMs = 50
 	// cutRetryMs is how long a Cut that got no outcome is waited for.
 	cutRetryMs = 10_000
 )
@@ -50,6 +52,7 @@ type Machine struct {
 	sent      int64 // newest outcome offset that the topic has
 	err       error
 	ready     bool // the log was applied up to where it ended at the start
+	soon      bool // cuts do not wait for their interval
 	cuts      map[int64]*clock
 	pending   []statestore.CutNotice
 }
@@ -243,6 +246,10 @@ func (m *Machine) clock(id int64) *clock {
 	return c
 }
 
+// CutSoon makes all cuts due that have something to publish, from now on: a
+// node that stops leaves nothing unpublished.
+func (m *Machine) CutSoon() { m.soon = true }
+
 // Tick asks for the cuts that are due.
 func (m *Machine) Tick(ctx context.Context, nowMs int64) {
 	if m.err != nil || !m.ready {
@@ -250,7 +257,11 @@ func (m *Machine) Tick(ctx context.Context, nowMs int64) {
 	}
 	for _, t := range m.cfg.Store.ToCut() {
 		c := m.clock(t.ID)
-		if c.askedAt > 0 && nowMs-c.askedAt < cutRetryMs || nowMs-c.lastMs < max(t.CommitIntervalMs, c.delayMs) {
+		interval := max(t.CommitIntervalMs, c.delayMs)
+		if m.soon {
+			interval = min(interval, cutSoonMs)
+		}
+		if c.askedAt > 0 && nowMs-c.askedAt < cutRetryMs || nowMs-c.lastMs < interval {
 			continue
 		}
 		h := m.cfg.Store.Head()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/varve-io/varve/statestore/hadoopcat"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -369,4 +370,70 @@ func TestASleepingWriterChangesNothingThatOthersMade(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestPrune(t *testing.T) {
+	start := time.UnixMilli(1_700_000_000_000)
+	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
+	s := objstore.NewMem()
+	c := hadoopcat.New(s)
+	for n := 1; n <= 10; n++ {
+		s.SetClock(func() time.Time { return at(n) })
+		must(t, c.Commit(ctx, table, n, metadata(n)))
+	}
+	prune := func(keep int, before time.Time, want int) {
+		t.Helper()
+		got, err := c.Prune(ctx, table, keep, before)
+		must(t, err)
+		if got != want {
+			t.Fatalf("%d versions pruned, want %d", got, want)
+		}
+	}
+	// Version 1 fell out of a log of 3 when version 5 was made.
+	prune(3, at(5), 0)
+	prune(3, at(5).Add(1), 1)
+	prune(3, at(5).Add(1), 0)
+	expect(t, s, []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, "10")
+	prune(-1, at(1000), 0)
+	// A hint that points to what goes is brought up first.
+	must(t, s.Replace(ctx, table+"/metadata/version-hint.text", []byte("3")))
+	prune(3, at(8), 2)
+	expect(t, s, []int{4, 5, 6, 7, 8, 9, 10}, "10")
+	prune(3, at(1000), 3)
+	expect(t, s, []int{7, 8, 9, 10}, "10")
+	prune(0, at(1000), 3)
+	expect(t, s, []int{10}, "10")
+
+	// Without the store's times nothing is old.
+	s = objstore.NewMem()
+	c = hadoopcat.New(s)
+	for n := 1; n <= 5; n++ {
+		must(t, c.Commit(ctx, table, n, metadata(n)))
+	}
+	prune(1, at(1000), 0)
+
+	// A deletion that fails half-way goes on from there, and leaves no gap.
+	failed := errors.New("injected")
+	s.SetClock(func() time.Time { return at(0) })
+	for n := 6; n <= 9; n++ {
+		must(t, c.Commit(ctx, table, n, metadata(n)))
+	}
+	must(t, s.Replace(ctx, table+"/metadata/v3.metadata.json", metadata(3)))
+	must(t, s.Replace(ctx, table+"/metadata/v4.metadata.json", metadata(4)))
+	must(t, s.Replace(ctx, table+"/metadata/v5.metadata.json", metadata(5)))
+	deletes := 0
+	s.SetHook(func(call objstore.Call) error {
+		if call.Op == "Delete" && !call.After {
+			if deletes++; deletes == 3 {
+				return failed
+			}
+		}
+		return nil
+	})
+	_, err := c.Prune(ctx, table, 1, at(1))
+	mustBe(t, err, failed)
+	expect(t, s, []int{3, 4, 5, 6, 7, 8, 9}, "9")
+	s.SetHook(nil)
+	prune(1, at(1), 5)
+	expect(t, s, []int{8, 9}, "9")
 }
