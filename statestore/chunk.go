@@ -42,7 +42,6 @@ type chunkKey struct {
 type bits128 [2]uint64
 
 func (b *bits128) set(i uint)      { b[i>>6] |= 1 << (i & 63) }
-func (b *bits128) clear(i uint)    { b[i>>6] &^= 1 << (i & 63) }
 func (b *bits128) has(i uint) bool { return b[i>>6]>>(i&63)&1 != 0 }
 func (b *bits128) empty() bool     { return b[0]|b[1] == 0 }
 

@@ -22,6 +22,8 @@ const (
 	statePoll = 20 * time.Millisecond
 	// catchUpReport is how often catching up says how far it is.
 	catchUpReport = 5 * time.Second
+	// collectEvery is how often metadata files beyond the metadata log are looked for.
+	collectEvery = time.Minute
 	// retryMin and retryMax bound the waits between attempts at what is away.
 	retryMin = 100 * time.Millisecond
 	retryMax = 10 * time.Second
@@ -217,6 +219,9 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	// Publishers wait for what only this goroutine applies: when it ends, they end.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if w.n.has(RolePublisher) {
+		pubs.Go(func() { w.collectMetadata(ctx) })
+	}
 	for ctx.Err() == nil {
 		if err := w.step(ctx, statePoll); err != nil {
 			return err
@@ -290,6 +295,19 @@ func (w *stateWorker) publishTable(ctx context.Context, c statestore.CutNotice) 
 	}
 }
 
+// collectMetadata removes metadata files that no reader needs any more.
+func (w *stateWorker) collectMetadata(ctx context.Context) {
+	for sleep(ctx, collectEvery) == nil {
+		n, err := w.pub.CollectMetadata(ctx, time.Now())
+		if err != nil && ctx.Err() == nil {
+			w.log.Warn("old metadata files could not be removed; they are tried again", "error", err)
+		}
+		if n > 0 {
+			w.log.Info("old metadata files removed", "files", n)
+		}
+	}
+}
+
 // publish builds and commits a table's pending cut, with retries, until a
 // SnapshotCommitted of it was accepted. Only a foreign commit ends it early.
 func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
@@ -331,7 +349,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		}
 		w.setWaiting(c.TableID, err.Error())
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
-		if errors.Is(err, publisher.ErrForeign) {
+		if errors.Is(err, publisher.ErrForeign) || errors.Is(err, publisher.ErrInconsistent) {
 			return
 		}
 		if attempt == 1 {
