@@ -1,0 +1,15 @@
+// Package endtoend tests whole deployments: a node with all its roles over the
+// embedded broker or a real Apache Kafka, its lake read by engines that share
+// no code with it, and everything held against models that the tests keep
+// from the events themselves.
+//
+// Owns: tests, and the small programs that they start.
+// May touch: every room, as a program that uses varve would.
+// Never enters: code that another package imports.
+//
+// What the environment sets: VARVE_SEED (the seed of random tests),
+// VARVE_KILLS (kills on the embedded broker; a third of them on Kafka),
+// VARVE_COMMITS (commits of the long-run test), VARVE_FIXTURES (events of other
+// systems), VARVE_REQUIRE_KAFKA=1 and VARVE_REQUIRE_READERS=1 (absent servers
+// and readers are failures).
+package endtoend
