@@ -1,0 +1,166 @@
+package endtoend
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/varve-io/varve/topology"
+)
+
+// TestKill: a node is killed at random moments while events come in. In the
+// end the table holds what the events ask for, each applied once; every
+// snapshot on the way was right; nothing that a snapshot names is missing, and
+// what lies around unnamed belongs to closed epochs.
+func TestKill(t *testing.T) {
+	onBackends(t, func(t *testing.T, b backend) {
+		s := seed(t)
+		r := rng(s)
+		kills := count(t, "VARVE_KILLS", 4, 8)
+		if len(b.brokers) > 0 {
+			kills = (kills + 2) / 3
+		}
+		w := workloads["orders"]()
+		o := &childOrder{Data: dataDir(t), Brokers: b.brokers, Deployment: "kill", Partitions: 1, Workload: "orders"}
+		log := filepath.Join(t.TempDir(), "child.log")
+		p := &eventProducer{t: t, w: w, seed: s, acked: map[int32]int64{}}
+		early := 0
+		for k := range kills {
+			c := startChild(t, o, log)
+			if k > 0 && r.IntN(4) == 0 {
+				// While it starts: it opens, replays, claims.
+				time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
+				c.kill()
+				early++
+				continue
+			}
+			stop := p.start(c.ready())
+			time.Sleep(time.Duration(100+r.IntN(1200)) * time.Millisecond)
+			c.kill()
+			// Before the broker is back: it would not know the producer any more.
+			stop()
+		}
+		t.Logf("%d kills, %d of them during the start; %v events acknowledged", kills, early, p.acked)
+		n := start(t, o.options(testLog(t, 8)))
+		ctx := longContext(t)
+		if err := prepare(ctx, n, w); err != nil {
+			t.Fatal(err)
+		}
+		f := newFeed(w, s)
+		p.verify(ctx, n, f)
+		m := f.model()
+		settle(ctx, t, n, f, m)
+		h := readHistory(ctx, t, n, w.def.Name)
+		stop(t, n)
+		audit(t, o.Data, h)
+	})
+}
+
+// eventProducer produces a workload's events from wherever the topic ends.
+type eventProducer struct {
+	t    *testing.T
+	w    workload
+	seed uint64
+
+	mu    sync.Mutex
+	acked map[int32]int64 // end of what the broker acknowledged
+}
+
+// start produces until the returned function is called.
+func (p *eventProducer) start(broker string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, broker) }()
+	return func() {
+		p.t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+func (p *eventProducer) run(ctx context.Context, broker string) error {
+	o := topology.ClientOptions{Brokers: []string{broker}}
+	a, err := topology.NewAdmin(o)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	ends, err := a.Offsets(ctx, p.w.def.SourceTopic)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	next := make([]int64, len(ends))
+	p.mu.Lock()
+	for i := range ends {
+		if next[i] = ends[i].High; next[i] < p.acked[int32(i)] {
+			p.mu.Unlock()
+			return fmt.Errorf("the topic's partition %d ends at %d, %d was acknowledged", i, next[i], p.acked[int32(i)])
+		}
+	}
+	p.mu.Unlock()
+	lp, err := topology.NewLogProducer(o, topology.ProducerOptions{MaxBatchBytes: topology.DefaultSourceBatchBytes})
+	if err != nil {
+		return err
+	}
+	defer lp.Close()
+	for round := 0; ctx.Err() == nil; round++ {
+		for range 20 {
+			part := int32(round) % int32(len(next))
+			i := next[part]
+			next[part]++
+			e := p.w.event(p.seed, part, int(i))
+			lp.Append(ctx, p.w.def.SourceTopic, part, topology.Entry{Key: e.key, Value: e.value}, func(offset int64, err error) {
+				if err != nil {
+					return // how far it got is read from the topic
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if offset != i {
+					p.t.Errorf("event %d of partition %d has offset %d", i, part, offset)
+				}
+				p.acked[part] = offset + 1
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// verify reads the source topic and makes sure that it holds the workload's
+// events, each once, and all that were acknowledged. The feed then has them.
+func (p *eventProducer) verify(ctx context.Context, n *topology.Node, f *feed) {
+	p.t.Helper()
+	for part := range int32(p.w.partitions) {
+		rs := readTopic(ctx, p.t, n, p.w.def.SourceTopic, part)
+		if int64(len(rs)) < p.acked[part] {
+			p.t.Fatalf("partition %d has %d events, %d were acknowledged", part, len(rs), p.acked[part])
+		}
+		for i := range rs {
+			e := p.w.event(p.seed, part, i)
+			if rs[i].Offset != int64(i) || !bytes.Equal(rs[i].Key, e.key) || !bytes.Equal(rs[i].Value, e.value) || (rs[i].Value == nil) != (e.value == nil) {
+				p.t.Fatalf("partition %d, offset %d is not event %d", part, rs[i].Offset, i)
+			}
+			f.made[part] = append(f.made[part], e)
+		}
+	}
+	p.t.Log("events in the topic: ", slices.Collect(func(yield func(int) bool) {
+		for part := range int32(p.w.partitions) {
+			if !yield(len(f.made[part])) {
+				return
+			}
+		}
+	}))
+}
