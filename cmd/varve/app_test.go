@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // Every command says what it does and shows an example of itself.
 func TestEveryCommandHasHelpAndExample(t *testing.T) {

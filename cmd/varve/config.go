@@ -339,8 +339,8 @@ func (t *tableConfig) check() error {
 		return fmt.Errorf("table %s: order_by decides between versions of a key, and an append_only table has no key", t.Name)
 	}
 	for _, p := range t.PartitionBy {
-		if _, err := parsePartition(p); err != nil {
-			return fmt.Errorf("table %s: %w", t.Name, err)
+		if _, _, _, err := schemas.ParseTransform(p); err != nil {
+			return fmt.Errorf("table %s: %w; write it as %s", t.Name, err, partitionForms)
 		}
 	}
 	return nil

@@ -126,23 +126,6 @@ func TestEnvironmentErrorsAndWarnings(t *testing.T) {
 	}
 }
 
-func TestParsePartition(t *testing.T) {
-	for text, want := range map[string]string{
-		"country": "country 1 0 country", "day(created_at)": "created_at 6 0 created_at_day", " bucket( 16 , id ) ": "id 2 16 id_bucket",
-		"truncate(4,name)": "name 3 4 name_trunc", "hour(t)": "t 7 0 t_hour", "year(t)": "t 4 0 t_year", "month(t)": "t 5 0 t_month",
-	} {
-		got, err := parsePartition(text)
-		if s := strings.Join(strings.Fields(strings.Join([]string{got.column, itoa(int(got.transform)), itoa(int(got.n)), got.fieldName()}, " ")), " "); err != nil || s != want {
-			t.Errorf("%q: got %q, %v; want %q", text, s, err, want)
-		}
-	}
-	for _, text := range []string{"", "day()", "day(a, b)", "bucket(0, id)", "bucket(x, id)", "bucket(16, id", "week(t)", "a)", "bucket(99999999999, id)"} {
-		if got, err := parsePartition(text); err == nil {
-			t.Errorf("%q: got %+v, want an error", text, got)
-		}
-	}
-}
-
 func TestNearest(t *testing.T) {
 	known := []string{"brokers", "catalog", "data", "deployment", "warehouse"}
 	for word, want := range map[string]string{"broker": "brokers", "brokres": "brokers", "dta": "data", "Warehouse": "warehouse", "cat": "catalog"} {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/varve-io/varve/topology"
 )
 
 // Exit codes.
@@ -45,6 +47,8 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.As(err, &ce):
 		return ce.code
+	case errors.Is(err, topology.ErrConfig), errors.Is(err, topology.ErrNoTable):
+		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitStopped
 	}

@@ -2,78 +2,82 @@ package main
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/varve-io/varve/schemas"
 )
 
-// partitionTerm is one field of a partition spec as a user writes it.
-type partitionTerm struct {
-	column    string
-	transform schemas.TransformKind
-	n         int32
-}
+const partitionForms = "country, day(created_at), bucket(16, id) or truncate(4, name)"
 
-const partitionForms = "country, day(created_at), bucket(16, id) or truncate(4, name); transforms are year, month, day, hour, bucket, truncate"
-
-// parsePartition reads country, day(created_at), bucket(16, id), truncate(4, name).
-func parsePartition(s string) (partitionTerm, error) {
-	s = strings.TrimSpace(s)
-	name, rest, call := strings.Cut(s, "(")
-	if !call {
-		if s == "" || strings.ContainsAny(s, ")") {
-			return partitionTerm{}, fmt.Errorf("partition %q: write it as %s", s, partitionForms)
-		}
-		return partitionTerm{column: s, transform: schemas.Identity}, nil
-	}
-	rest, closed := strings.CutSuffix(rest, ")")
-	var args []string
-	for _, a := range strings.Split(rest, ",") {
-		args = append(args, strings.TrimSpace(a))
-	}
-	if !closed || args[len(args)-1] == "" {
-		return partitionTerm{}, fmt.Errorf("partition %q: write it as %s", s, partitionForms)
-	}
-	kinds := map[string]schemas.TransformKind{
-		"year": schemas.Year, "month": schemas.Month, "day": schemas.Day, "hour": schemas.Hour,
-		"bucket": schemas.Bucket, "truncate": schemas.Truncate,
-	}
-	kind, ok := kinds[strings.TrimSpace(name)]
-	t := partitionTerm{column: args[len(args)-1], transform: kind}
-	switch {
-	case !ok:
-		return partitionTerm{}, fmt.Errorf("partition %q: unknown transform; write it as %s", s, partitionForms)
-	case kind == schemas.Bucket || kind == schemas.Truncate:
-		if len(args) != 2 {
-			return partitionTerm{}, fmt.Errorf("partition %q: write it as bucket(16, id) or truncate(4, name)", s)
-		}
-		n, err := strconv.ParseInt(args[0], 10, 32)
-		if err != nil || n < 1 {
-			return partitionTerm{}, fmt.Errorf("partition %q: the number is 1 to 2147483647", s)
-		}
-		t.n = int32(n)
-	case len(args) != 1:
-		return partitionTerm{}, fmt.Errorf("partition %q: %s takes one column", s, strings.TrimSpace(name))
-	}
-	return t, nil
-}
-
-// fieldName is the partition field's name, as other engines would name it.
-func (t *partitionTerm) fieldName() string {
-	switch t.transform {
+// partitionName is a partition field's name, as other engines would give it.
+func partitionName(k schemas.TransformKind, column string) string {
+	switch k {
 	case schemas.Bucket:
-		return t.column + "_bucket"
+		return column + "_bucket"
 	case schemas.Truncate:
-		return t.column + "_trunc"
+		return column + "_trunc"
 	case schemas.Year:
-		return t.column + "_year"
+		return column + "_year"
 	case schemas.Month:
-		return t.column + "_month"
+		return column + "_month"
 	case schemas.Day:
-		return t.column + "_day"
+		return column + "_day"
 	case schemas.Hour:
-		return t.column + "_hour"
+		return column + "_hour"
+	case schemas.Void:
+		return column + "_null"
 	}
-	return t.column
+	return column
+}
+
+// partitionSpec makes a spec of the terms that a user wrote.
+func partitionSpec(terms []string, s *schemas.Schema) (schemas.Spec, error) {
+	var spec schemas.Spec
+	var names []string
+	for _, text := range terms {
+		k, n, column, err := schemas.ParseTransform(text)
+		if err != nil {
+			return spec, fmt.Errorf("%w; write it as %s", err, partitionForms)
+		}
+		i := s.ByName(column)
+		if i < 0 {
+			return spec, fmt.Errorf("partition %q: %q is no column%s", text, column, didYouMean(column, columnNames(s)))
+		}
+		if _, err := schemas.TransformResult(k, n, s.Fields[i].Type); err != nil {
+			return spec, fmt.Errorf("partition %q: %w", text, err)
+		}
+		name := partitionName(k, column)
+		if slices.Contains(names, name) || k != schemas.Identity && s.ByName(name) >= 0 {
+			return spec, fmt.Errorf("partition %q: the name %s of its field is taken", text, name)
+		}
+		names = append(names, name)
+		spec.Fields = append(spec.Fields, schemas.PartitionField{
+			SourceID: s.Fields[i].ID, FieldID: int32(1000 + len(spec.Fields)), Name: name, Transform: k, N: n,
+		})
+	}
+	return spec, nil
+}
+
+// splitTerms splits partition terms at commas outside parentheses, so that one
+// flag or variable can hold "day(a), bucket(16, b)".
+func splitTerms(list []string) []string {
+	var out []string
+	for _, s := range list {
+		depth, from := 0, 0
+		for i := 0; i <= len(s); i++ {
+			switch {
+			case i == len(s) || s[i] == ',' && depth == 0:
+				if t := strings.TrimSpace(s[from:i]); t != "" {
+					out = append(out, t)
+				}
+				from = i + 1
+			case s[i] == '(':
+				depth++
+			case s[i] == ')':
+				depth--
+			}
+		}
+	}
+	return out
 }

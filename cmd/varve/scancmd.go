@@ -79,7 +79,13 @@ func (a *app) scan(ctx context.Context, l *lake, t *lakeTable, o *scanOptions) e
 	}
 	tbl := table.New(table.Identifier{t.name}, meta, t.location,
 		func(ctx context.Context) (icebergio.IO, error) { return storeIO{ctx, l.store}, nil }, nil)
-	schema := scanSchema(tbl, snapshot)
+	// A time travel shows the snapshot's own columns, the newest state the table's.
+	schema := tbl.Schema()
+	at := []table.ScanOption{table.WithMaxConcurrency(1)}
+	if o.at.id != 0 || o.at.asOf != "" {
+		schema = snapshotSchema(tbl, snapshot)
+		at = append(at, table.WithSnapshotID(snapshot.ID))
+	}
 	names, err := scanColumns(schema, o)
 	if err != nil {
 		return asUsage(err)
@@ -91,7 +97,6 @@ func (a *app) scan(ctx context.Context, l *lake, t *lakeTable, o *scanOptions) e
 	if err != nil {
 		return asUsage(err)
 	}
-	at := []table.ScanOption{table.WithMaxConcurrency(1), table.WithSnapshotID(snapshot.ID)}
 	read := slices.Clone(at)
 	if len(o.columns) > 0 {
 		fields := slices.Clone(o.columns)
@@ -112,9 +117,9 @@ func (a *app) scan(ctx context.Context, l *lake, t *lakeTable, o *scanOptions) e
 	return nil
 }
 
-// scanSchema is the schema that the snapshot was written with.
-func scanSchema(tbl *table.Table, s *iceberg.Snapshot) *iceberggo.Schema {
-	if s != nil && s.SchemaID != nil {
+// snapshotSchema is the schema that a snapshot was written with.
+func snapshotSchema(tbl *table.Table, s *iceberg.Snapshot) *iceberggo.Schema {
+	if s.SchemaID != nil {
 		for _, have := range tbl.Metadata().Schemas() {
 			if int64(have.ID) == *s.SchemaID {
 				return have

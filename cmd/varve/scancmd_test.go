@@ -136,8 +136,8 @@ func TestSnapshotsAndFiles(t *testing.T) {
 	fx := newFixture(t)
 	out := run(t, "snapshots", "shop.orders", "--data", fx.data, "--output", "csv")
 	want := "sequence,snapshot_id,parent_id,committed,operation,added_files,removed_files,added_rows,added_vectors,removed_vectors,added_deletes,files,rows,bytes,offset,refs\n" +
-		fmt.Sprintf("1,%d,,2026-08-01T00:01:00.000Z,append,1,,,0,,,,5,2048,10,\"\"\n", fx.snapshots[0]) +
-		fmt.Sprintf("2,%d,%d,2026-08-01T00:02:00.000Z,overwrite,1,,,1,,,,5,2048,20,main\n", fx.snapshots[1], fx.snapshots[0])
+		fmt.Sprintf("1,%d,,2026-08-01T00:01:00.000Z,append,1,0,0,0,0,0,,5,2048,10,\"\"\n", fx.snapshots[0]) +
+		fmt.Sprintf("2,%d,%d,2026-08-01T00:02:00.000Z,overwrite,1,0,0,1,0,0,,5,2048,20,main\n", fx.snapshots[1], fx.snapshots[0])
 	if out != want {
 		t.Errorf("snapshots: got\n%swant\n%s", out, want)
 	}

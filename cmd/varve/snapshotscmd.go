@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +55,11 @@ func (a *app) listSnapshots(t *lakeTable) error {
 		s := &t.meta.Snapshots[i]
 		values := []any{s.Sequence, s.ID, optional(s.ParentID), millis(s.TimestampMs), s.Operation}
 		for _, c := range summaryColumns {
-			values = append(values, summaryNumber(s, c.property))
+			v := summaryNumber(s, c.property)
+			if v == nil && !strings.HasPrefix(c.property, "total-") {
+				v = int64(0) // writers leave out what did not change
+			}
+			values = append(values, v)
 		}
 		if err := out.row(append(values, liveRows(s), summaryBytes(s, "total-files-size"), summaryNumber(s, "varve.offset"), refsOf(t.meta, s.ID))...); err != nil {
 			return err

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/topology"
+)
+
+const (
+	// watchInterval is how often a node looks for tables that others made, and
+	// for the topics of configured tables that are not there yet.
+	watchInterval = time.Second
+	// sampleTimeout bounds how long reading the first events of a topic takes.
+	sampleTimeout = 30 * time.Second
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var (
+		roles, tables []string
+		partitions    int
+		onError       string
+	)
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run a node until it is told to stop",
+		Long: "Runs a node: by default every role on the embedded broker of the data folder. It prints\n" +
+			"where it listens, ingests the tables of the configuration file and those that the\n" +
+			"deployment knows, and on SIGTERM or an interrupt brings what it holds into the log and\n" +
+			"a snapshot before it ends. A second interrupt ends it at once; nothing is lost, the\n" +
+			"next start reads it again.\n\n" +
+			"A configured table whose schema nobody gave gets the one that its topic's first\n" +
+			"events show.",
+		Example: "  varve run --data ./varve-data\n  varve run --config varve.yaml\n" +
+			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.cfg.check(); err != nil {
+				return err
+			}
+			if err := checkRoles(roles); err != nil {
+				return err
+			}
+			if onError != "dlq" && onError != "stop" {
+				return usagef("--on-error %q: use dlq or stop", onError)
+			}
+			o, err := a.nodeOptions(roles...)
+			if err != nil {
+				return err
+			}
+			o.Partitions, o.Tables, o.StopOnError = partitions, tables, onError == "stop"
+			return a.run(cmd.Context(), o)
+		},
+	}
+	a.dataFlags(cmd.Flags())
+	a.brokerFlags(cmd.Flags())
+	f := cmd.Flags()
+	f.StringSliceVar(&roles, "roles", nil, "`roles` of this node: ingest, state, publisher (default: all)")
+	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables` (default: all)")
+	f.IntVar(&partitions, "partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
+	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
+	return cmd
+}
+
+func (a *app) run(ctx context.Context, o topology.NodeOptions) error {
+	n, err := a.openNode(ctx, o)
+	if err != nil {
+		return err
+	}
+	err = a.serve(ctx, n, &o)
+	if err == nil || errors.Is(err, context.Canceled) {
+		a.log.Info("draining")
+		if err = closeNode(ctx, n); err != nil {
+			return &codeError{exitStopped, fmt.Errorf("stopped before everything was in the log: %w; the next start goes on", err)}
+		}
+		return nil
+	}
+	return errors.Join(err, closeNode(ctx, n))
+}
+
+// serve is a node's life between its start and its drain.
+func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptions) error {
+	roles := o.Roles
+	if len(roles) == 0 {
+		roles = allRoles
+	}
+	if err := a.show(object{
+		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"data", o.Data}, {"roles", roles},
+	}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	failed := make(chan error, 1)
+	if slices.Contains(roles, topology.RoleIngest) && slices.Contains(roles, topology.RoleState) {
+		work.Add(1)
+		go func() {
+			defer work.Done()
+			if err := a.watch(ctx, n, o); err != nil && ctx.Err() == nil {
+				failed <- err
+			}
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-n.Fatal():
+		return err
+	case err := <-failed:
+		return err
+	}
+}
+
+// watch makes the configured tables as soon as that is possible, and takes the
+// shards of tables that others made.
+func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptions) error {
+	mine := func(name string) bool { return len(o.Tables) == 0 || slices.Contains(o.Tables, name) }
+	waiting := map[string]*wish{}
+	var order []string
+	for i := range a.cfg.Tables {
+		w := a.cfg.Tables[i].wish()
+		if mine(w.name) {
+			waiting[w.name] = w
+			order = append(order, w.name)
+		}
+	}
+	told := map[string]string{}
+	taken := map[int64]bool{}
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		for _, name := range order {
+			w := waiting[name]
+			if w == nil {
+				continue
+			}
+			why, err := a.configured(ctx, n, w, len(o.Brokers) == 0)
+			if err != nil {
+				return err
+			}
+			if why == "" {
+				delete(waiting, name)
+			} else if told[name] != why {
+				told[name] = why
+				a.log.Info("a configured table waits", "table", name, "for", why)
+			}
+		}
+		known, err := n.Tables(ctx)
+		if err != nil {
+			return err
+		}
+		for _, t := range known {
+			if taken[t.ID] || !mine(t.Name) || waiting[t.Name] != nil {
+				continue
+			}
+			err := n.Ingest(ctx, t)
+			if errors.Is(err, topology.ErrNoTopic) {
+				continue // made without one; it may come
+			}
+			if err != nil {
+				return err
+			}
+			taken[t.ID] = true
+			a.log.Info("ingesting", "table", t.Name, "topic", t.Definition.SourceTopic)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// configured makes sure that a configured table is as configured. why says
+// what it still waits for.
+func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedded bool) (why string, err error) {
+	have, err := n.Table(ctx, w.name)
+	if err != nil && !errors.Is(err, topology.ErrNoTable) {
+		return "", err
+	}
+	want := *w
+	var schema schemas.Schema
+	switch {
+	case have != nil:
+		want.like(have.Definition)
+		schema = *have.Definition.Schema()
+	case w.schemaFile != "":
+		if schema, err = readSchema(w.schemaFile); err != nil {
+			return "", err
+		}
+	default:
+		topic := w.topic
+		if topic == "" {
+			topic = w.name
+		}
+		sample, err := a.firstEvents(ctx, n.Brokers(), topic)
+		if errors.Is(err, topology.ErrNoTopic) || err == nil && len(sample) == 0 {
+			return "events in topic " + topic + ", whose schema it gets", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if schema, err = a.discoverFrom(w, sample); err != nil {
+			return "", err
+		}
+	}
+	d, _, err := want.definition(schema)
+	if err != nil {
+		return "", err
+	}
+	parts, err := a.topicPartitions(ctx, n.Brokers(), d.SourceTopic)
+	if err != nil {
+		return "", err
+	}
+	if parts == 0 {
+		if !embedded {
+			return "topic " + d.SourceTopic, nil
+		}
+		if err := a.makeTopic(ctx, n.Brokers(), d.SourceTopic); err != nil {
+			return "", err
+		}
+	}
+	_, created, err := n.EnsureTable(ctx, d)
+	if err != nil {
+		return "", err
+	}
+	if created {
+		a.showDefinition(&d)
+	}
+	return "", nil
+}
+
+func (a *app) makeTopic(ctx context.Context, brokers []string, topic string) error {
+	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: brokers, Logger: a.log})
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	_, err = admin.EnsureSourceTopic(ctx, topic, 0)
+	return err
+}
+
+// firstEvents reads the first events of a topic, from each partition in turn.
+func (a *app) firstEvents(ctx context.Context, brokers []string, topic string) ([]source.Record, error) {
+	client := topology.ClientOptions{Brokers: brokers, Logger: a.log}
+	admin, err := topology.NewAdmin(client)
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	ends, err := admin.Offsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	var out []source.Record
+	for p, end := range ends {
+		share := (source.DiscoverEvents - len(out)) / (len(ends) - p)
+		if end.Stable <= end.Start || share == 0 {
+			continue
+		}
+		rs, err := readSome(ctx, client, topic, int32(p), end, share)
+		if err != nil {
+			return nil, fmt.Errorf("topic %s, partition %d: read its first events: %w", topic, p, err)
+		}
+		out = append(out, rs...)
+	}
+	return out, nil
+}
+
+func readSome(ctx context.Context, client topology.ClientOptions, topic string, partition int32, end topology.PartitionOffsets, n int) ([]source.Record, error) {
+	r, err := topology.OpenLogReader(ctx, client, topology.ReaderOptions{Topic: topic, Partition: partition, Offset: end.Start, Committed: true, MaxWait: 100 * time.Millisecond})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var out []source.Record
+	for len(out) < n && r.Next() < end.Stable {
+		rs, err := r.Poll(ctx, time.Second, n-len(out))
+		if err != nil {
+			return nil, err
+		}
+		for i := range rs {
+			if rs[i].Control {
+				continue
+			}
+			s := source.Record{Topic: topic, Partition: partition, Offset: rs[i].Offset, TimeMs: rs[i].TimeMs, Key: rs[i].Key, Value: rs[i].Value}
+			for _, h := range rs[i].Headers {
+				s.Headers = append(s.Headers, source.Header{Key: h.Key, Value: h.Value})
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}

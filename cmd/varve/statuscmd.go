@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/topology"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show where every table and shard stands",
+		Long: "Shows, for each partition of the log, the last offset applied and the chain hash; for\n" +
+			"each table what is committed and what waits; for each shard how far it is behind its\n" +
+			"source. CSV and JSON lines hold the shards alone. Asks the node that runs on the data\n" +
+			"folder; a stopped folder is opened and brought up to its log.",
+		Example: "  varve status\n  varve status --output json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), readRoles, func(s *session) error {
+				st, err := s.status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				shards, err := a.shardRows(cmd.Context(), s, st.Tables, st.Shards)
+				if err != nil {
+					return err
+				}
+				return a.showRows(statusObject(st, s.node == nil, shards), "shards")
+			})
+		},
+	}
+	a.dataFlags(cmd.Flags())
+	a.brokerFlags(cmd.Flags())
+	return cmd
+}
+
+func statusObject(st *topology.Status, running bool, shards *rowset) object {
+	logs := &rowset{cols: []string{"partition", "offset", "chain_hash", "apply_version", "table_time"}}
+	for i := range st.Heads {
+		h := &st.Heads[i]
+		logs.rows = append(logs.rows, []any{h.Partition, h.Offset, h.Chain.String(), int64(h.ApplyVersion), millisOrNull(h.TimeMs)})
+	}
+	tables := &rowset{cols: []string{"table", "rows", "files", "vectors", "bytes", "snapshot_id", "committed", "fresh", "pending_cut", "pending_attempts", "waits_for",
+		"requests_open", "late_ignored", "dead_letters"}}
+	for _, t := range st.Tables {
+		var pending, attempts, waits any
+		if t.Pending != nil {
+			pending, attempts, waits = t.Pending.Build, t.Pending.Attempts, textOrNull(t.Pending.LastCause)
+		}
+		if why := st.Waiting[t.Name]; why != "" {
+			waits = why
+		}
+		tables.rows = append(tables.rows, []any{t.Name, t.Rows - t.Dead, t.Files, t.Vectors, byteSize(t.Bytes), idOrNull(t.Head.SnapshotID), millisOrNull(t.Head.TimestampMs),
+			t.Pending == nil && !t.Changes, pending, attempts, waits, int64(len(t.Requests)), t.Counts.LateIgnored, deadLetters(&t.Counts)})
+	}
+	return object{
+		{"deployment", st.Deployment}, {"running", running}, {"brokers", st.Brokers}, {"warehouse", st.Warehouse}, {"error", textOrNull(st.Error)},
+		{"log", logs}, {"tables", tables}, {"shards", shards},
+	}
+}
+
+// shardRows is one row a shard of the tables: what the state knows of it, how
+// far its source reaches, and what the node that owns it says.
+func (a *app) shardRows(ctx context.Context, s *session, tables []*statestore.TableInfo, owned []topology.ShardStatus) (*rowset, error) {
+	rs := &rowset{cols: []string{"table", "topic", "partition", "stage", "source_end", "source_high", "lag", "events", "upserts", "deletes", "late_ignored", "dead_letters", "error"}}
+	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: s.Brokers(), Logger: a.log})
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	highs := map[string][]topology.PartitionOffsets{}
+	for _, t := range tables {
+		for i := range t.Shards {
+			sh := &t.Shards[i]
+			offsets, asked := highs[sh.Topic]
+			if !asked {
+				offsets, err = admin.Offsets(ctx, sh.Topic)
+				if err != nil && !errors.Is(err, topology.ErrNoTopic) {
+					return nil, fmt.Errorf("topic %s: %w", sh.Topic, err)
+				}
+				highs[sh.Topic] = offsets
+			}
+			var high, lag any
+			if int(sh.Partition) < len(offsets) && !sh.Retired {
+				high = offsets[sh.Partition].High
+				lag = max(0, offsets[sh.Partition].High-sh.SourceEnd)
+			}
+			stage := "not owned"
+			var failure any
+			switch {
+			case sh.Retired:
+				stage = "retired"
+			case sh.Open:
+				stage = "claimed"
+			}
+			for j := range owned {
+				if o := &owned[j]; o.TableID == t.ID && o.Topic == sh.Topic && o.Partition == sh.Partition {
+					stage, failure = stageName(o.Stage), textOrNull(o.Err)
+				}
+			}
+			c := &sh.Counts
+			rs.rows = append(rs.rows, []any{t.Name, sh.Topic, sh.Partition, stage, sh.SourceEnd, high, lag, c.Events, c.Upserts, c.Deletes, c.LateIgnored, deadLetters(c), failure})
+		}
+	}
+	return rs, nil
+}
+
+func stageName(s ingest.Stage) string {
+	switch s {
+	case ingest.Idle:
+		return "idle"
+	case ingest.Claiming:
+		return "claiming"
+	case ingest.Running:
+		return "running"
+	case ingest.Fenced:
+		return "fenced"
+	case ingest.Stopped:
+		return "stopped"
+	}
+	return fmt.Sprintf("stage %d", s)
+}

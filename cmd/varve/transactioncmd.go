@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas/record"
+)
+
+func (a *app) transactionCommand() *cobra.Command {
+	return group("transaction", "Read a table's log, and append to it",
+		"  varve transaction list shop.orders\n  varve transaction show shop.orders 17",
+		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand())
+}
+
+func (a *app) transactionListCommand() *cobra.Command {
+	var (
+		from  int64
+		limit int64
+		all   bool
+	)
+	cmd := &cobra.Command{
+		Use:     "list TABLE",
+		Short:   "List the records of a table's log with their outcomes",
+		Long:    "Lists one line a record, in the order of the log. --all shows the records of other\ntables in the same partition too.",
+		Example: "  varve transaction list shop.orders\n  varve transaction list shop.orders --from 1000 --limit 50 --output jsonl",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if from < 0 || limit < 0 {
+				return usagef("--from and --limit are 0 or more")
+			}
+			return a.with(cmd.Context(), readRoles, func(s *session) error {
+				out := a.list("offset", "time", "type", "table", "outcome", "reason", "changed", "bytes", "what")
+				n := int64(0)
+				err := s.Transactions(cmd.Context(), args[0], from, func(d *processors.Decided) error {
+					if !all && d.Outcome.Table != args[0] {
+						return nil
+					}
+					if n++; limit > 0 && n > limit {
+						return errListedEnough
+					}
+					return out.row(transactionRow(d)...)
+				})
+				if err != nil && !errors.Is(err, errListedEnough) {
+					return err
+				}
+				return out.close()
+			})
+		},
+	}
+	a.dataFlags(cmd.Flags())
+	a.brokerFlags(cmd.Flags())
+	f := cmd.Flags()
+	f.Int64Var(&from, "from", 0, "first log `offset` to list")
+	f.Int64Var(&limit, "limit", 0, "at most so many `records` (default: all)")
+	f.BoolVar(&all, "all", false, "records of all tables in the table's partition")
+	return cmd
+}
+
+func transactionRow(d *processors.Decided) []any {
+	o := &d.Outcome
+	kind := o.Type.String()
+	if o.Type == 0 {
+		kind = "undecodable"
+	}
+	if o.Derived {
+		kind += " (derived)"
+	}
+	var reason any
+	if o.Outcome.Reason != record.ReasonNone {
+		reason = o.Outcome.Reason.String()
+	}
+	return []any{o.Offset, millis(d.Record.TimeMs), kind, textOrNull(o.Table), o.Outcome.Code.String(), reason, o.Outcome.Changed,
+		byteSize(len(d.Record.Value)), what(d)}
+}
+
+// what tells the gist of a record in a few words; null where there is none or
+// the body lies elsewhere. It shows no key values (E1).
+func what(d *processors.Decided) any {
+	var env record.Envelope
+	if record.DecodeEnvelope(d.Record.Key, d.Record.Header, d.Record.Value, &env) != nil || env.BodyRef != nil {
+		return nil
+	}
+	v, err := record.DecodeBody(env.Type, env.TypeVersion, env.Body)
+	if err != nil {
+		return nil
+	}
+	switch v := v.(type) {
+	case *record.ClaimShard:
+		return fmt.Sprintf("%s/%d by %s", v.Shard.Topic, v.Shard.Partition, v.Member)
+	case *record.AppendRows:
+		rows := int64(0)
+		for i := range v.Files {
+			rows += v.Files[i].Rows
+		}
+		return fmt.Sprintf("%s/%d [%d, %d): %d files of %d rows, %d delete blocks", v.Shard.Topic, v.Shard.Partition, v.SourceFrom, v.SourceTo, len(v.Files), rows, len(v.Deletes))
+	case *record.DeleteKeys:
+		return fmt.Sprintf("%d keys", v.Count)
+	case *record.SnapshotCommitted:
+		if v.SnapshotID == 0 {
+			return fmt.Sprintf("metadata version %d", v.MetadataVersion)
+		}
+		return fmt.Sprintf("snapshot %d, %s", v.SnapshotID, v.Operation)
+	case *record.SnapshotFailed:
+		return fmt.Sprintf("attempt %d: %s", v.Attempt, v.Cause)
+	case *record.SkipSource:
+		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
+	case *record.RetireShard:
+		return fmt.Sprintf("%s/%d", v.Shard.Topic, v.Shard.Partition)
+	case *record.AlterTable:
+		return fmt.Sprintf("%d columns added, %d widened, %d properties", len(v.Add), len(v.Widen), len(v.Set)+len(v.Remove))
+	}
+	return nil
+}
+
+func (a *app) transactionShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show TABLE OFFSET",
+		Short:   "Show one record of a table's log, whole, with its outcome",
+		Example: "  varve transaction show shop.orders 17\n  varve transaction show shop.orders 17 --output json",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := strconv.ParseInt(args[1], 10, 64)
+			if err != nil || at < 0 {
+				return usagef("%q is no log offset; \"varve transaction list %s\" shows them", args[1], args[0])
+			}
+			return a.with(cmd.Context(), readRoles, func(s *session) error {
+				var found object
+				err := s.Transactions(cmd.Context(), args[0], at, func(d *processors.Decided) error {
+					if d.Outcome.Offset != at || d.Outcome.Derived {
+						return errListedEnough
+					}
+					if found, err = transactionObject(cmd.Context(), s, d); err != nil {
+						return err
+					}
+					return errListedEnough
+				})
+				if err != nil && !errors.Is(err, errListedEnough) {
+					return err
+				}
+				if found == nil {
+					return usagef("the log of table %s has no record at offset %d yet; \"varve transaction list %s\" shows those it has", args[0], at, args[0])
+				}
+				return a.show(found)
+			})
+		},
+	}
+	a.dataFlags(cmd.Flags())
+	a.brokerFlags(cmd.Flags())
+	return cmd
+}
+
+func transactionObject(ctx context.Context, s *session, d *processors.Decided) (object, error) {
+	outcome, err := record.AppendRecordJSON(nil, &d.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	o := object{{"offset", d.Record.Offset}, {"time", millis(d.Record.TimeMs)}, {"outcome", json.RawMessage(outcome)}}
+	env, body, err := s.Bodies().Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+	if errors.Is(err, record.ErrUndecodable) || errors.Is(err, record.ErrNewerForm) {
+		return append(o, field{"error", err.Error()}), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log offset %d: %w", d.Record.Offset, err)
+	}
+	envelope, err := record.AppendRecordJSON(nil, &env)
+	if err != nil {
+		return nil, err
+	}
+	o = append(o, field{"envelope", json.RawMessage(envelope)})
+	v, err := record.DecodeBody(env.Type, env.TypeVersion, body)
+	if err != nil {
+		return append(o, field{"error", err.Error()}), nil
+	}
+	rec, err := record.AppendRecordJSON(nil, v)
+	if err != nil {
+		return nil, err
+	}
+	return append(o, field{"record", json.RawMessage(rec)}), nil
+}
+
+// maxTransactionBytes bounds a record given to transaction append.
+const maxTransactionBytes = 64 << 20
+
+func (a *app) transactionAppendCommand() *cobra.Command {
+	var kind string
+	cmd := &cobra.Command{
+		Use:   "append TABLE FILE",
+		Short: "Append a record to a table's log and wait for its outcome",
+		Long: "Appends the record that FILE (or - for stdin) holds as JSON, in the form that\n" +
+			"\"transaction show\" prints it, and waits for what the state machine decides. A large\n" +
+			"body goes to the object store first.",
+		Example: "  echo '{}' | varve transaction append shop.orders --type Cut -\n" +
+			"  varve transaction append shop.orders --type AlterTable alter.json",
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, ok := record.ParseType(kind)
+			if !ok {
+				var names []string
+				for n := record.Type(1); n <= record.TypeErasureProgress; n++ {
+					names = append(names, n.String())
+				}
+				return usagef("--type %q is no record type%s (for example AlterTable, DeleteKeys, Cut)", kind, didYouMean(kind, names))
+			}
+			var b []byte
+			var err error
+			if args[1] == "-" {
+				b, err = io.ReadAll(io.LimitReader(a.in, maxTransactionBytes+1))
+			} else {
+				b, err = readPath(cmd.Context(), args[1], maxTransactionBytes)
+			}
+			if err != nil {
+				return asUsage(err)
+			}
+			if len(b) > maxTransactionBytes {
+				return usagef("the record has more than %d bytes", maxTransactionBytes)
+			}
+			v, err := record.ParseRecordJSON(t, bytes.TrimSpace(b))
+			if err != nil {
+				return usagef("%s: %w", args[1], err)
+			}
+			return a.with(cmd.Context(), publishRoles, func(s *session) error {
+				id := int64(-1)
+				if t != record.TypeCreateTable {
+					info, err := s.Table(cmd.Context(), args[0])
+					if err != nil {
+						return err
+					}
+					id = info.ID
+				}
+				out, err := s.Request(cmd.Context(), args[0], id, v)
+				if err != nil {
+					return err
+				}
+				outcome, err := record.AppendRecordJSON(nil, &out)
+				if err != nil {
+					return err
+				}
+				if err := a.show(object{{"offset", out.Offset}, {"code", out.Outcome.Code.String()}, {"reason", out.Outcome.Reason.String()}, {"outcome", json.RawMessage(outcome)}}); err != nil {
+					return err
+				}
+				if out.Outcome.Code == record.Rejected {
+					return fmt.Errorf("table %s: the record at log offset %d was rejected: %s", args[0], out.Offset, out.Outcome.Reason)
+				}
+				return nil
+			})
+		},
+	}
+	a.dataFlags(cmd.Flags())
+	a.brokerFlags(cmd.Flags())
+	cmd.Flags().StringVar(&kind, "type", "", "`type` of the record, for example AlterTable")
+	return cmd
+}
