@@ -151,7 +151,11 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 		if r.Offset < m.Next() {
 			continue
 		}
-		if err := m.fetch(ctx, r); err != nil {
+		if err := FetchBody(ctx, m.cfg.Bodies, r); err != nil {
+			if errors.Is(err, processors.ErrBodyAltered) {
+				m.fail(err)
+				return m.err
+			}
 			return errors.Join(err, m.commit(nowMs))
 		}
 		if _, err := m.cfg.Store.Apply(r); err != nil {
@@ -171,10 +175,11 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 	return nil
 }
 
-// fetch loads a body that lies in the object store before the record is
-// applied. Small values only: a record with an inline body above this size has
-// no reference.
-func (m *Machine) fetch(ctx context.Context, r *statestore.Record) error {
+// FetchBody loads a body that lies in the object store before the record is
+// applied (L10). Small values only: a record with an inline body above this
+// size has no reference. An error wrapping processors.ErrBodyAltered is for
+// good, any other may pass.
+func FetchBody(ctx context.Context, bodies *processors.Bodies, r *statestore.Record) error {
 	if len(r.Value) > 1024 || r.Control || r.Body != nil {
 		return nil
 	}
@@ -182,11 +187,7 @@ func (m *Machine) fetch(ctx context.Context, r *statestore.Record) error {
 	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil || env.BodyRef == nil {
 		return nil // apply says what an undecodable record is
 	}
-	b, err := m.cfg.Bodies.Get(ctx, env.BodyRef)
-	if errors.Is(err, processors.ErrBodyAltered) {
-		m.fail(fmt.Errorf("log offset %d: %w", r.Offset, err))
-		return m.err
-	}
+	b, err := bodies.Get(ctx, env.BodyRef)
 	if err != nil {
 		return fmt.Errorf("log offset %d: %w", r.Offset, err)
 	}
