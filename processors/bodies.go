@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
 )
 
@@ -19,7 +20,7 @@ type Bodies struct {
 }
 
 // MaxBody bounds one body, in bytes.
-const MaxBody = 1 << 30
+const MaxBody = statestore.MaxBody
 
 // Errors of a body that is not what its record says.
 var (

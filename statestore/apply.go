@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // Record is one record of the transactions log as it was read.
@@ -40,15 +42,41 @@ func (r *Record) Checksum() uint32 {
 // ApplyVersion is the newest version of the rules that this binary knows.
 const ApplyVersion = 1
 
-// active lists the types of each apply version (L8).
-var active = map[uint32]map[record.Type]bool{
+// active lists the types of each apply version and the newest version of each
+// type's body (L8).
+var active = map[uint32]map[record.Type]uint16{
 	1: {
-		record.TypeSetApplyVersion: true, record.TypeCreateTable: true, record.TypeAlterTable: true,
-		record.TypeDropTable: true, record.TypeClaimShard: true, record.TypeAppendRows: true,
-		record.TypeShardIndex: true, record.TypeSkipSource: true, record.TypeRetireShard: true,
-		record.TypeDeleteKeys: true, record.TypeCut: true, record.TypeSnapshotCommitted: true,
-		record.TypeSnapshotFailed: true,
+		record.TypeSetApplyVersion: 1, record.TypeCreateTable: 1, record.TypeAlterTable: 1,
+		record.TypeDropTable: 1, record.TypeClaimShard: 1, record.TypeAppendRows: 1,
+		record.TypeShardIndex: 1, record.TypeSkipSource: 1, record.TypeRetireShard: 1,
+		record.TypeDeleteKeys: 1, record.TypeCut: 1, record.TypeSnapshotCommitted: 1,
+		record.TypeSnapshotFailed: 1,
 	},
+}
+
+// Limits of a record that names its body (L10): whoever fetches bodies can tell
+// by size alone that a record needs none, and apply rejects what passes them,
+// so that no reference can stop a partition by being one that nobody can read.
+const (
+	MaxRefValue = 1024    // bytes of the record's value
+	MaxBody     = 1 << 30 // bytes of the body
+)
+
+// NeedsBody is the reference that Apply will ask the body of, nil when there is none.
+func NeedsBody(r *Record) *record.Ref {
+	if r.Control || len(r.Value) > MaxRefValue {
+		return nil
+	}
+	var env record.Envelope
+	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil || !refInLimits(r, env.BodyRef) {
+		return nil // apply says what such a record is
+	}
+	return env.BodyRef
+}
+
+func refInLimits(r *Record, ref *record.Ref) bool {
+	return ref != nil && len(r.Value) <= MaxRefValue && ref.Length >= 0 && ref.Length <= MaxBody &&
+		strings.HasSuffix(ref.Path, "/bodies/"+ref.Hash.String()) && objstore.CheckKey(ref.Path) == nil
 }
 
 // DedupeMs is how long a request id is remembered, in ms of table time (L9).
@@ -86,10 +114,13 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	}
 	msg := record.OutcomeMessage{Offset: r.Offset, TableID: -1}
 	t := max(h.TimeMs, r.TimeMs)
-	s.effects = s.effects[:0]
+	s.effects, s.now, s.bodyRead = s.effects[:0], t, false
 	out, err := s.decide(r, t, &msg)
 	if err != nil {
 		return record.OutcomeMessage{}, err
+	}
+	if r.Offset == 0 && out.Code != record.Accepted {
+		return record.OutcomeMessage{}, fmt.Errorf("%w: offset 0 of the transactions topic is no genesis (%s): another program wrote to the topic first; use a topic of its own", ErrIdentity, out.Reason)
 	}
 	h.TimeMs = t
 	if len(s.effects) > 0 {
@@ -101,14 +132,14 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	msg.Outcome, msg.TimeMs = out, t
 	outcome := record.EncodeOutcome(s.scratch[:0], &out)
 	s.scratch = outcome
-	h.Chain = chain(&h.Chain, r, outcome)
+	h.Chain = chain(&h.Chain, r, s.bodyRead, outcome)
 	msg.Chain = h.Chain
 	s.headOK = true
 	return msg, s.emit(&msg)
 }
 
 // chain is the next chain hash (L6). Lengths part the pieces.
-func chain(prev *record.Hash, r *Record, outcome []byte) record.Hash {
+func chain(prev *record.Hash, r *Record, body bool, outcome []byte) record.Hash {
 	var fixed [32 + 8*6]byte
 	copy(fixed[:], prev[:])
 	be := binary.BigEndian
@@ -123,7 +154,7 @@ func chain(prev *record.Hash, r *Record, outcome []byte) record.Hash {
 	d.Write(r.Key)
 	d.Write(r.Header)
 	d.Write(r.Value)
-	if r.Body != nil {
+	if body {
 		// The value holds the body's hash already; the flag says that it was read.
 		d.Write([]byte{1})
 	}
@@ -167,7 +198,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	if r.Control {
 		return reject(record.Undecodable), nil
 	}
-	form, typ, _, _, ok := record.PeekHeader(r.Header)
+	form, typ, typeVersion, _, ok := record.PeekHeader(r.Header)
 	if !ok {
 		return reject(record.Undecodable), nil
 	}
@@ -176,7 +207,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	if h.Offset < 0 {
 		version = ApplyVersion // the genesis comes before any version
 	}
-	if form > record.Form || !active[version][typ] {
+	if form > record.Form || typeVersion == 0 || typeVersion > active[version][typ] {
 		return reject(record.NotActive), nil
 	}
 	var env record.Envelope
@@ -196,20 +227,22 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	}
 	body := env.Body
 	if env.BodyRef != nil {
-		if r.BodyLost {
+		if r.BodyLost || !refInLimits(r, env.BodyRef) {
 			return reject(record.Undecodable), nil
 		}
 		if r.Body == nil {
 			return outcomeOf{}, fmt.Errorf("record %d: its body was not fetched before apply", r.Offset)
 		}
-		body = r.Body
+		body, s.bodyRead = r.Body, true
 	}
 	msg.Table, msg.TableID = env.Table, env.TableID
 
 	needsID := typ != record.TypeAppendRows
 	var digest [16]byte
 	if needsID {
-		if env.Request == (record.RequestID{}) {
+		if env.Request.IsZero() || env.OffsetSeen < -1 || env.OffsetSeen >= r.Offset {
+			// Nobody can have read an offset that was not there: such a request
+			// would never become too old.
 			return reject(record.Undecodable), nil
 		}
 		if env.OffsetSeen < h.Horizon && h.Horizon > 0 {
@@ -251,6 +284,8 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	return out, nil
 }
 
+// request is what is remembered of an id, nil when there is nothing. What lies
+// below the horizon is forgotten, also where its deletion is not committed yet.
 func (s *Store) request(id record.RequestID) (*requestEntry, error) {
 	if e, ok := s.requests[id]; ok {
 		return &e, nil
@@ -263,6 +298,9 @@ func (s *Store) request(id record.RequestID) (*requestEntry, error) {
 	e := &requestEntry{offset: d.i()}
 	copy(e.bytes[:], d.raw(16))
 	e.outcome = d.byts()
+	if e.offset < s.head.Horizon {
+		return nil, d.done("request id")
+	}
 	return e, d.done("request id")
 }
 
@@ -363,8 +401,8 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, body []byte, msg
 	return reject(record.NotActive), nil
 }
 
-// effect appends numbers to the digest's input, in the order that RULES.md
-// documents ("Digests").
+// effect appends numbers to the digest's input, in the order that
+// schemas/README.md documents.
 func (s *Store) effect(tag byte, numbers ...int64) {
 	s.effects = append(s.effects, tag)
 	for _, n := range numbers {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -642,19 +643,27 @@ func frozenTail(b []byte) (def int64, expire []int64, err error) {
 	return def, expire, nil
 }
 
+// rowIDs is a range of row ids, to not included.
+type rowIDs struct{ from, to int64 }
+
 // checkCommit holds a SnapshotCommitted against the frozen cut: 0 when it is
 // what a publisher of that cut must send, else which part is not.
 func checkCommit(t *table, c *record.SnapshotCommitted, files []*FrozenFile) int64 {
 	if c.TimestampMs < t.head.TimestampMs || c.MetadataVersion < t.head.MetadataVersion {
 		return 1
 	}
+	if (c.SnapshotID == 0) != (len(files) == 0) {
+		return 2
+	}
 	if c.SnapshotID == 0 {
-		if len(files) > 0 || len(c.Manifests)+len(c.Files)+len(c.Vectors)+len(c.Puffins) > 0 {
+		if len(c.Manifests)+len(c.Files)+len(c.Vectors)+len(c.Puffins) > 0 {
 			return 2
 		}
 		return 0
 	}
-	if c.Sequence <= t.head.Sequence || c.FirstRowID < t.head.NextRowID || c.AddedRows < 0 {
+	// C6: row ids and sequence numbers never go back, nor past the end of their range.
+	if c.SnapshotID < 0 || c.Sequence <= t.head.Sequence || c.FirstRowID < t.head.NextRowID || c.AddedRows < 0 || c.AddedRows > math.MaxInt64-c.FirstRowID ||
+		slices.ContainsFunc(t.snapshots, func(s SnapshotRef) bool { return s.ID == c.SnapshotID }) {
 		return 3
 	}
 	replaced := map[int64]bool{}
@@ -689,27 +698,38 @@ func checkCommit(t *table, c *record.SnapshotCommitted, files []*FrozenFile) int
 		return 5
 	}
 	prev := uint64(0)
+	ids := make([]rowIDs, len(c.Files))
 	for i := range c.Files {
 		f := &c.Files[i]
 		x := find(f.File)
 		if x == nil || !x.Added || f.File <= prev || f.Manifest < 0 || int(f.Manifest) >= len(c.Manifests) ||
-			f.FirstRowID < c.FirstRowID || f.FirstRowID+x.Rows > c.FirstRowID+c.AddedRows {
+			f.FirstRowID < c.FirstRowID || f.FirstRowID > c.FirstRowID+c.AddedRows-x.Rows {
 			return 6
 		}
 		prev = f.File
+		ids[i] = rowIDs{f.FirstRowID, f.FirstRowID + x.Rows}
+	}
+	slices.SortFunc(ids, func(a, b rowIDs) int { return cmpInt(a.from, b.from) })
+	for i := 1; i < len(ids); i++ {
+		if ids[i].from < ids[i-1].to {
+			return 6
+		}
 	}
 	prev = 0
 	for i := range c.Vectors {
 		v := &c.Vectors[i]
 		x := find(v.File)
 		if x == nil || x.Dead == nil || v.Cardinality != x.DeadCount || v.File <= prev ||
-			v.Puffin < 0 || int(v.Puffin) >= len(c.Puffins) || v.Manifest < 0 || int(v.Manifest) >= len(c.Manifests) {
+			v.Offset < 0 || v.Length < 0 || v.Puffin < 0 || int(v.Puffin) >= len(c.Puffins) || v.Manifest < 0 || int(v.Manifest) >= len(c.Manifests) {
 			return 7
 		}
 		prev = v.File
 	}
 	return 0
 }
+
+// causes is the closed list of a SnapshotFailed: free text could hold key values (E1).
+var causes = [...]string{"catalog", "conflict", "store", "unknown"}
 
 // snapshotFailed: C3. The cut stays pending.
 func (s *Store) snapshotFailed(t *table, f *record.SnapshotFailed) (outcomeOf, error) {
@@ -718,6 +738,9 @@ func (s *Store) snapshotFailed(t *table, f *record.SnapshotFailed) (outcomeOf, e
 	}
 	if f.Cut != t.pending.Cut || f.Build != t.pending.Build {
 		return reject(record.WrongBuild, t.pending.Cut, t.pending.Build), nil
+	}
+	if !slices.Contains(causes[:], f.Cause) {
+		return reject(record.BadCommit, 8), nil
 	}
 	t.pending.Attempts++
 	t.pending.LastCause = f.Cause

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 )
@@ -14,6 +15,9 @@ const (
 	// and the key of a vector is 0.
 	MaxFileRows = 1<<31 - 2
 	writerShift = 40
+
+	maxFileBytes = 1 << 48 // far above any file; sums of many must not overflow
+	maxCount     = 1 << 48 // likewise for the counts of one append
 )
 
 // FileID is writer number ‖ counter.
@@ -29,6 +33,13 @@ func closeEpoch(sh *shard, by int64, claim bool) {
 		sh.open, sh.closedBy, sh.closedByClaim = false, by, claim
 		sh.dirty = true
 	}
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func (t *table) shardOf(k *record.ShardKey) *shard {
@@ -80,11 +91,7 @@ func (s *Store) appendRows(r *Record, t *table, a *record.AppendRows) (outcomeOf
 		return reject(record.EpochClosed, sh.epoch, 1), nil
 	}
 	if !sh.open {
-		by := int64(0)
-		if sh.closedByClaim {
-			by = 1
-		}
-		return reject(record.EpochClosed, sh.closedBy, by), nil
+		return reject(record.EpochClosed, sh.closedBy, flag(sh.closedByClaim)), nil
 	}
 	if a.Counter <= sh.counter {
 		return outcomeOf{Code: record.Already, Numbers: []int64{sh.counter}}, nil
@@ -111,6 +118,11 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 	if a.SourceTo == a.SourceFrom && a.RequestTo == a.RequestFrom {
 		return reject(record.EmptyAppend), nil
 	}
+	for i, n := range countList(&a.Counts) {
+		if *n < 0 || *n > maxCount {
+			return reject(record.BadCounter, int64(i)), nil
+		}
+	}
 	if t.def.SchemaByID(a.SchemaID) == nil {
 		return reject(record.SchemaUnknown, int64(a.SchemaID)), nil
 	}
@@ -124,7 +136,7 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 			return reject(record.FileNotNew, int64(i)), nil
 		}
 		last = f.ID
-		if f.Rows < 1 || f.Rows > MaxFileRows || f.Bytes < 1 || t.def.Spec(f.SpecID) == nil {
+		if f.Rows < 1 || f.Rows > MaxFileRows || f.Bytes < 1 || f.Bytes > maxFileBytes || !t.hasTuple(f) {
 			return reject(record.BadFile, int64(i)), nil
 		}
 	}
@@ -162,6 +174,18 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 		}
 	}
 	return accepted(len(a.Files) > 0 || len(a.Deletes) > 0), nil
+}
+
+// hasTuple says whether a file's partition is a tuple of its spec: nobody could
+// publish one that is not. Values of a column that was widened since may be of
+// either form.
+func (t *table) hasTuple(f *record.DataFile) bool {
+	sp := t.def.Spec(f.SpecID)
+	if sp == nil {
+		return false
+	}
+	types, err := sp.ResultTypes(t.def.Schema())
+	return err == nil && schemas.CheckTuple(f.Partition, types) == nil
 }
 
 func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) error {
@@ -253,7 +277,7 @@ func (s *Store) settle(r *Record, t *table) error {
 		// It goes out before the outcome of the record that settled it: where
 		// that one is in the topic, this one is too (L11).
 		if err := s.emit(&record.OutcomeMessage{
-			Offset: r.Offset, Type: record.TypeDeleteKeys, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.head.TimeMs,
+			Offset: r.Offset, Type: record.TypeDeleteKeys, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
 			Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{o.offset}}, Chain: s.head.Chain,
 		}); err != nil {
 			return err
@@ -289,8 +313,11 @@ func (s *Store) shardIndex(t *table, x *record.ShardIndex) (outcomeOf, error) {
 	if sh == nil {
 		return reject(record.NoShard), nil
 	}
-	if !sh.open || x.Epoch != sh.epoch {
-		return reject(record.EpochClosed, sh.closedBy), nil
+	if x.Epoch != sh.epoch {
+		return reject(record.EpochClosed, sh.epoch, 1), nil
+	}
+	if !sh.open {
+		return reject(record.EpochClosed, sh.closedBy, flag(sh.closedByClaim)), nil
 	}
 	if x.Offset <= sh.indexHorizon || x.Offset > s.head.Offset {
 		return reject(record.IndexOffset, sh.indexHorizon), nil

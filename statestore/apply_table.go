@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 const (
 	maxProperties = 1000
 	minCommitMs   = 10
+	maxMs         = 1 << 53 // a time span above is a mistake, and sums of two must not overflow
 )
 
 // checkDefinition decides whether a definition can be a table. It is part of
@@ -31,14 +33,12 @@ func checkDefinition(d *schemas.Definition) bool {
 	}
 	for i := range d.Schemas {
 		sc := &d.Schemas[i]
-		if sc.Validate() != nil || sc.HighestID() > d.LastColumnID || sc.ID != int32(i) {
+		if sc.Validate() != nil || sc.HighestID() > d.LastColumnID || sc.ID != int32(i) ||
+			!slices.Equal(sc.Identifier, d.Key) || !checkDefaults(sc) {
 			return false
 		}
 	}
 	cur := d.Schema()
-	if !slices.Equal(cur.Identifier, d.Key) {
-		return false
-	}
 	for i := range cur.Fields {
 		// T1: key columns are required, every other column is optional.
 		if f := &cur.Fields[i]; f.Required != slices.Contains(d.Key, f.ID) {
@@ -47,14 +47,8 @@ func checkDefinition(d *schemas.Definition) bool {
 	}
 	for i := range d.Specs {
 		sp := &d.Specs[i]
-		if sp.ID != int32(i) {
+		if sp.ID != int32(i) || !checkSpec(d, cur, sp) {
 			return false
-		}
-		for _, f := range sp.Fields {
-			if cur.ByID(f.SourceID) < 0 || f.FieldID < 1000 || f.FieldID > d.LastPartitionID ||
-				f.Transform < schemas.Identity || f.Transform > schemas.Void || f.Name == "" {
-				return false
-			}
 		}
 	}
 	switch d.Order.Kind {
@@ -75,7 +69,48 @@ func checkDefinition(d *schemas.Definition) bool {
 		return false
 	}
 	return len(d.Properties) <= maxProperties && sortedProperties(d.Properties) && sortedProperties(d.FormatOptions) &&
-		d.CommitIntervalMs >= minCommitMs && d.TombstoneTTLMs > 0 && d.RetentionMs > 0 && d.RetentionCount > 0
+		d.CommitIntervalMs >= minCommitMs && d.CommitIntervalMs <= maxMs && d.TombstoneTTLMs > 0 && d.TombstoneTTLMs <= maxMs &&
+		d.RetentionMs > 0 && d.RetentionMs <= maxMs && d.RetentionCount > 0
+}
+
+// checkDefaults: what is no value of its column would end up in the metadata
+// and in every reader.
+func checkDefaults(sc *schemas.Schema) bool {
+	for i := range sc.Fields {
+		f := &sc.Fields[i]
+		for _, raw := range []json.RawMessage{f.InitialDefault, f.WriteDefault} {
+			if raw == nil {
+				continue
+			}
+			if _, err := schemas.ParseJSONValue(f.Type, raw); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkSpec: partition tuples stand inline in records, so none may show a key
+// (E1): over a key column only what hides it (bucket) or coarsens it (time).
+func checkSpec(d *schemas.Definition, cur *schemas.Schema, sp *schemas.Spec) bool {
+	if _, err := sp.ResultTypes(cur); err != nil {
+		return false
+	}
+	for i, f := range sp.Fields {
+		if cur.ByID(f.SourceID) < 0 || f.FieldID < 1000 || f.FieldID > d.LastPartitionID || f.Name == "" {
+			return false
+		}
+		shows := f.Transform == schemas.Identity || f.Transform == schemas.Truncate
+		if shows && slices.Contains(d.Key, f.SourceID) {
+			return false
+		}
+		for _, g := range sp.Fields[:i] {
+			if g.FieldID == f.FieldID || g.Name == f.Name {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func sortedProperties(p []schemas.Property) bool {
@@ -136,6 +171,13 @@ func (s *Store) createTable(r *Record, _ int64, env *record.Envelope, c *record.
 func (s *Store) dropTable(r *Record, t *table) (outcomeOf, error) {
 	t.dropped = true
 	t.pending = nil
+	// Nobody answers or publishes any more. Requests that were open are never
+	// settled: the files, and what they hold, stay where they are.
+	t.openDeletes = nil
+	prefix := key8(keyFrozen, uint64(t.id))
+	if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {
+		return outcomeOf{}, fmt.Errorf("write the state: %w", err)
+	}
 	for _, id := range t.shardOrder {
 		closeEpoch(t.shards[id], r.Offset, false)
 	}

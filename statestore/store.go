@@ -84,6 +84,8 @@ type Store struct {
 	outFirst   int64
 	cutsDone   []CutNotice
 	effects    []byte // scratch of the record under way
+	now        int64  // table time of the record under way
+	bodyRead   bool   // the record under way took its body from Record.Body
 	scratch    []byte
 	sets       [][]byte
 	msgKey     []byte

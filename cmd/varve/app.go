@@ -109,6 +109,7 @@ func (a *app) root() *cobra.Command {
 		a.versionCommand(), a.completionCommand(root), a.configCommand(),
 		a.demoCommand(), a.runCommand(), a.loadCommand(), a.produceCommand(), a.deleteCommand(), a.tableCommand(), a.statusCommand(), a.transactionCommand(),
 		a.inspectCommand(), a.scanCommand(), a.snapshotsCommand(), a.filesCommand(),
+		a.benchCommand(), a.benchNodeCommand(),
 	)
 	wrapArgs(root)
 	return root

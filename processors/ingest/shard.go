@@ -510,6 +510,11 @@ func (s *Shard) closedBy(ctx context.Context, d *processors.Decided) error {
 func (s *Shard) claimed(d *processors.Decided) error {
 	m := &d.Outcome
 	o := &m.Outcome
+	if o.Code == record.Rejected && o.Reason == record.TooOld {
+		// An owner that starts has read nothing yet; now it has read up to here (L9).
+		s.lose()
+		return nil
+	}
 	if o.Code != record.Accepted {
 		return fmt.Errorf("the claim was %s: %s", o.Code, o.Reason)
 	}

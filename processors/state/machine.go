@@ -176,18 +176,17 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 }
 
 // FetchBody loads a body that lies in the object store before the record is
-// applied (L10). Small values only: a record with an inline body above this
-// size has no reference. An error wrapping processors.ErrBodyAltered is for
-// good, any other may pass.
+// applied (L10). An error wrapping processors.ErrBodyAltered is for good, any
+// other may pass.
 func FetchBody(ctx context.Context, bodies *processors.Bodies, r *statestore.Record) error {
-	if len(r.Value) > 1024 || r.Control || r.Body != nil {
+	if r.Body != nil {
 		return nil
 	}
-	var env record.Envelope
-	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil || env.BodyRef == nil {
-		return nil // apply says what an undecodable record is
+	ref := statestore.NeedsBody(r)
+	if ref == nil {
+		return nil
 	}
-	b, err := bodies.Get(ctx, env.BodyRef)
+	b, err := bodies.Get(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("log offset %d: %w", r.Offset, err)
 	}

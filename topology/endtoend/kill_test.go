@@ -30,6 +30,7 @@ func TestKill(t *testing.T) {
 		log := filepath.Join(t.TempDir(), "child.log")
 		p := &eventProducer{t: t, w: w, seed: s, acked: map[int32]int64{}}
 		early := 0
+		var stopAll func() // on Kafka events go on coming while no node runs
 		for k := range kills {
 			c := startChild(t, o, log)
 			if k > 0 && r.IntN(4) == 0 {
@@ -39,11 +40,21 @@ func TestKill(t *testing.T) {
 				early++
 				continue
 			}
-			stop := p.start(c.ready())
+			broker := c.ready()
+			if len(b.brokers) > 0 && stopAll == nil {
+				stopAll = p.start(broker)
+			}
+			stop := func() {}
+			if len(b.brokers) == 0 {
+				stop = p.start(broker)
+			}
 			time.Sleep(time.Duration(100+r.IntN(1200)) * time.Millisecond)
 			c.kill()
 			// Before the broker is back: it would not know the producer any more.
 			stop()
+		}
+		if stopAll != nil {
+			stopAll()
 		}
 		t.Logf("%d kills, %d of them during the start; %v events acknowledged", kills, early, p.acked)
 		n := start(t, o.options(testLog(t, 8)))
@@ -56,8 +67,10 @@ func TestKill(t *testing.T) {
 		m := f.model()
 		settle(ctx, t, n, f, m)
 		h := readHistory(ctx, t, n, w.def.Name)
+		location := n.Store().Location("")
 		stop(t, n)
 		audit(t, o.Data, h)
+		replaySame(ctx, t, topology.ReplayOptions{Brokers: b.brokers, Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
 	})
 }
 

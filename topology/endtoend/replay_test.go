@@ -55,39 +55,16 @@ func TestReplay(t *testing.T) {
 
 	for _, c := range []struct {
 		name    string
-		publish func(objstore.Store) func(context.Context, *statestore.FrozenCut) (publisher.Result, error)
+		publish func(objstore.Store, string) func(context.Context, *statestore.FrozenCut) (publisher.Result, error)
 	}{
 		{"one attempt", nil},
 		{"a commit that did not land", twice(false)},
 		{"a commit that landed unheard", twice(true)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			data := filepath.Join(t.TempDir(), "copy")
-			if err := os.CopyFS(data, os.DirFS(o.Data)); err != nil {
-				t.Fatal(err)
-			}
-			removeMetadata(t, data)
-			store, err := objstore.Open(ctx, filepath.Join(data, "lake"), objstore.WithLocation(location))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ro := topology.ReplayOptions{Data: data, State: filepath.Join(data, "replayed"), Store: store}
-			if c.publish != nil {
-				ro.Publish = c.publish(store)
-			}
-			got, err := topology.Replay(ctx, ro)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("%d records, %d cuts", got.Records, got.Cuts)
-			if got.Cuts < 2*rounds/3 {
-				t.Errorf("only %d cuts in %d rounds", got.Cuts, rounds)
-			}
-			for p := range 2 {
-				sameState(t, filepath.Join(o.Data, "state", fmt.Sprint(p)), filepath.Join(ro.State, fmt.Sprint(p)))
-			}
-			if files := sameMetadata(t, o.Data, data); files < 5*got.Cuts/2 {
-				t.Errorf("only %d files compared", files)
+			got, files := replaySame(ctx, t, topology.ReplayOptions{}, o.Data, location, o.Partitions, c.publish)
+			if got.Cuts < 2*rounds/3 || files < 5*got.Cuts/2 {
+				t.Errorf("only %d cuts in %d rounds, %d files compared", got.Cuts, rounds, files)
 			}
 		})
 	}
@@ -112,6 +89,41 @@ func TestReplay(t *testing.T) {
 	})
 }
 
+// replaySame replays the log of a stopped deployment over a copy of its data
+// folder without state and metadata, and holds what comes out against what was
+// there. publish, if not nil, makes the snapshots.
+func replaySame(ctx context.Context, t *testing.T, ro topology.ReplayOptions, from, location string, partitions int,
+	publish func(objstore.Store, string) func(context.Context, *statestore.FrozenCut) (publisher.Result, error),
+) (*topology.Replayed, int) {
+	t.Helper()
+	data := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(data, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	removeMetadata(t, data)
+	store, err := objstore.Open(ctx, filepath.Join(data, "lake"), objstore.WithLocation(location))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ro.Data, ro.State, ro.Store = data, filepath.Join(data, "replayed"), store
+	if ro.Deployment == "" {
+		ro.Deployment = topology.DefaultDeployment
+	}
+	if publish != nil {
+		ro.Publish = publish(store, ro.Deployment)
+	}
+	got, err := topology.Replay(ctx, ro)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range partitions {
+		sameState(t, filepath.Join(from, "state", fmt.Sprint(p)), filepath.Join(ro.State, fmt.Sprint(p)))
+	}
+	files := sameMetadata(t, from, data)
+	t.Logf("replay: %d records, %d cuts, %d files of metadata", got.Records, got.Cuts, files)
+	return got, files
+}
+
 // lostCatalog answers every first commit with "unknown".
 type lostCatalog struct {
 	publisher.Catalog
@@ -129,9 +141,9 @@ func (c *lostCatalog) Commit(ctx context.Context, table string, n int64, metadat
 
 // twice publishes every cut with one publisher, which loses its commit, and
 // then with another, which remembers nothing.
-func twice(landed bool) func(objstore.Store) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
-	return func(store objstore.Store) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
-		bodies := processors.NewBodies(store, topology.DefaultDeployment)
+func twice(landed bool) func(objstore.Store, string) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
+	return func(store objstore.Store, deployment string) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
+		bodies := processors.NewBodies(store, deployment)
 		return func(ctx context.Context, f *statestore.FrozenCut) (publisher.Result, error) {
 			first := publisher.New(publisher.Config{Store: store, Bodies: bodies, Catalog: &lostCatalog{Catalog: publisher.Embedded(store), landed: landed}})
 			if _, err := first.Publish(ctx, f); !errors.Is(err, publisher.ErrUnknown) {

@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/varve-io/varve/topology"
+)
+
+// ErrUnknown: there is no work of that name.
+var ErrUnknown = errors.New("unknown bench")
+
+// Directions of Result.Better.
+const (
+	Higher = "higher"
+	Lower  = "lower"
+)
+
+// Result is one figure. The JSON names are the command's output and stable.
+type Result struct {
+	Bench   string  `json:"bench"`
+	Figure  float64 `json:"figure"`
+	Unit    string  `json:"unit"`
+	Better  string  `json:"better"`
+	Goal    float64 `json:"goal"`
+	Beside  Beside  `json:"beside"`
+	Ratio   float64 `json:"ratio"` // Figure ÷ Beside.Figure
+	CPU     float64 `json:"cpu_s"`
+	RSSPeak int64   `json:"rss_peak_bytes"` // 0: not measured on this system
+	Setup   Setup   `json:"setup"`
+}
+
+// Beside is what was run beside the work, in the work's unit.
+type Beside struct {
+	Name   string  `json:"name"`
+	Figure float64 `json:"figure"`
+}
+
+// Setup is what a figure was measured on.
+type Setup struct {
+	Rows       int64  `json:"rows"`
+	Partitions int    `json:"partitions"`
+	Broker     string `json:"broker"` // embedded, kafka, none
+	Store      string `json:"store"`
+	Threads    int    `json:"threads"`
+	Seed       uint64 `json:"seed"`
+	Note       string `json:"note,omitempty"` // what else the figure depends on
+}
+
+// Options of a run.
+type Options struct {
+	// Rows is the size of the work; 0: its own.
+	Rows int64
+	// Quick is a form of some seconds, for tests. Its figures mean nothing.
+	Quick bool
+	// Brokers of a Kafka cluster; none: an embedded broker in this process.
+	Brokers []string
+	// Dir is where the run keeps its files; default: the system's folder for
+	// temporary files. What the run made there is removed at its end.
+	Dir string
+	// Seed of everything that is drawn. Default: DefaultSeed.
+	Seed uint64
+	// CPUProfile is a file for the profile of the measured side.
+	CPUProfile string
+	// Command starts this program's node process, which must call RunNode
+	// with its standard input and output. Default: this executable with the
+	// argument NodeCommand.
+	Command func(ctx context.Context) *exec.Cmd
+	// Logger receives progress. Default: none.
+	Logger *slog.Logger
+
+	dir    string // this run's own folder
+	broker string
+	client topology.ClientOptions
+}
+
+// DefaultSeed is the seed of the figures in the documentation.
+const DefaultSeed = 42
+
+// NodeCommand is the hidden command whose process is a node under measurement.
+const NodeCommand = "bench-node"
+
+// Work is a named work.
+type Work struct {
+	Name  string
+	Short string
+	rows  int64 // by default
+	quick int64
+	kafka bool // it needs a broker
+	run   func(ctx context.Context, o *Options) ([]Result, error)
+}
+
+// Works are all works by name.
+func Works() []Work {
+	return []Work{
+		{"commit", "records applied by the state machine, through the log and alone", 500_000, 5_000, true, runCommit},
+		{"upsert", "upserts of uniform keys into a table of so many rows", 10_000_000, 20_000, true, runUpsert},
+		{"visible", "from a delete's event to the first fresh read that shows it", 100_000, 2_000, true, runVisible},
+		{"vector", "operations on deletion vectors", 0, 0, false, runVector},
+	}
+}
+
+// Run runs a work.
+func Run(ctx context.Context, name string, o Options) (_ []Result, err error) {
+	works := Works()
+	i := slices.IndexFunc(works, func(w Work) bool { return w.Name == name })
+	if i < 0 {
+		var names []string
+		for _, w := range works {
+			names = append(names, w.Name)
+		}
+		return nil, fmt.Errorf("%w %q: there are %s", ErrUnknown, name, strings.Join(names, ", "))
+	}
+	w := &works[i]
+	if o.Rows < 0 {
+		return nil, fmt.Errorf("bench %s: %d rows: give a positive number", name, o.Rows)
+	}
+	if o.Rows == 0 {
+		o.Rows = w.rows
+		if o.Quick {
+			o.Rows = w.quick
+		}
+	}
+	if o.Seed == 0 {
+		o.Seed = DefaultSeed
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Command == nil {
+		exe, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program, to start a node with: %w", err)
+		}
+		o.Command = func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, exe, NodeCommand) }
+	}
+	if o.dir, err = os.MkdirTemp(o.Dir, "varve-bench-"); err != nil {
+		return nil, fmt.Errorf("make the bench's folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
+	if w.kafka {
+		closeBroker, err := o.openBroker(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, closeBroker()) }()
+	}
+	out, err := w.run(ctx, &o)
+	if err != nil {
+		return nil, fmt.Errorf("bench %s: %w", name, err)
+	}
+	for i := range out {
+		if out[i].Beside.Figure != 0 {
+			out[i].Ratio = out[i].Figure / out[i].Beside.Figure
+		}
+	}
+	return out, nil
+}
+
+func (o *Options) setup(partitions int, store string) Setup {
+	return Setup{
+		Rows: o.Rows, Partitions: partitions, Broker: o.broker, Store: store,
+		Threads: runtime.GOMAXPROCS(0), Seed: o.Seed,
+	}
+}

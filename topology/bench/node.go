@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime/pprof"
+	"time"
+
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/topology"
+)
+
+// nodeSpec tells a node process what to be. It is the first JSON value on its
+// standard input.
+type nodeSpec struct {
+	Brokers    []string
+	Deployment string
+	Data       string
+	Partitions int
+	Roles      []string
+	// Table, if any, is created where needed and ingested: the body of a
+	// CreateTable record.
+	Table []byte
+	// Load: measure until everything that the table's source holds is in a
+	// committed snapshot. Else the node works until its input says "stop".
+	Load       bool
+	CPUProfile string
+}
+
+// nodeReport is what a node process says on its standard output: once when it
+// is ready, once at its end.
+type nodeReport struct {
+	CPU     float64 // processor time between ready and the end, in seconds
+	Wall    float64 // the same by the clock
+	RSSPeak int64
+	Rows    int64 // the table's live rows
+	Files   int64
+}
+
+// RunNode is the process of NodeCommand.
+func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) (err error) {
+	input, output := json.NewDecoder(in), json.NewEncoder(out)
+	var s nodeSpec
+	if err := input.Decode(&s); err != nil {
+		return fmt.Errorf("%s is started by \"varve bench\" only: read its task: %w", NodeCommand, err)
+	}
+	n, err := topology.OpenNode(ctx, topology.NodeOptions{
+		Data: s.Data, Brokers: s.Brokers, Deployment: s.Deployment, Partitions: s.Partitions, Roles: s.Roles, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, n.Close(ctx))
+	}()
+	if s.CPUProfile != "" {
+		f, err := os.Create(s.CPUProfile)
+		if err != nil {
+			return fmt.Errorf("write the profile: %w", err)
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return errors.Join(fmt.Errorf("write the profile: %w", err), f.Close())
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			err = errors.Join(err, f.Close())
+		}()
+	}
+	start, err := cpuSeconds()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := n.Start(ctx); err != nil {
+		return err
+	}
+	name := ""
+	if s.Table != nil {
+		v, err := record.DecodeBody(record.TypeCreateTable, 1, s.Table)
+		if err != nil {
+			return fmt.Errorf("read the task: %w", err)
+		}
+		c := v.(*record.CreateTable)
+		name = c.Definition.Name
+		t, _, err := n.EnsureTable(ctx, c.Definition)
+		if err != nil {
+			return err
+		}
+		if err := n.Ingest(ctx, t); err != nil {
+			return err
+		}
+	}
+	if err := output.Encode(nodeReport{}); err != nil {
+		return fmt.Errorf("say that the node is ready: %w", err)
+	}
+	if s.Load {
+		err = n.WaitLoaded(ctx, name, nil)
+	} else {
+		err = waitStop(ctx, n, input)
+	}
+	if err != nil {
+		return err
+	}
+	end, err := cpuSeconds()
+	if err != nil {
+		return err
+	}
+	r := nodeReport{CPU: end - start, Wall: time.Since(began).Seconds()}
+	if r.RSSPeak, err = rssPeak(); err != nil {
+		return err
+	}
+	if s.Table != nil {
+		t, err := n.Table(ctx, name)
+		if err != nil {
+			return err
+		}
+		r.Rows, r.Files = t.Rows-t.Dead, t.Files
+	}
+	return output.Encode(&r)
+}
+
+func waitStop(ctx context.Context, n *topology.Node, input *json.Decoder) error {
+	stop := make(chan error, 1)
+	go func() {
+		var word string
+		stop <- input.Decode(&word)
+	}()
+	select {
+	case err := <-stop:
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("wait for the word to stop: %w", err)
+		}
+		return nil
+	case err := <-n.Fatal():
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// nodeProcess is a node in a process of its own.
+type nodeProcess struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+	log *tailWriter
+}
+
+// startNode starts a node and waits until it works.
+func (o *Options) startNode(ctx context.Context, s nodeSpec) (_ *nodeProcess, err error) {
+	s.Brokers = o.client.Brokers
+	p := &nodeProcess{cmd: o.Command(ctx), log: &tailWriter{}}
+	p.cmd.Stderr = p.log
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start a node: %w", err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a node: %w", err)
+	}
+	p.out = json.NewDecoder(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a node: %w", err)
+	}
+	if err := json.NewEncoder(p.in).Encode(&s); err != nil {
+		return nil, p.failed(ctx, err)
+	}
+	if err := p.out.Decode(&nodeReport{}); err != nil {
+		return nil, p.failed(ctx, err)
+	}
+	return p, nil
+}
+
+// result waits for the node's end. Without Load it is told to stop first.
+func (p *nodeProcess) result(ctx context.Context) (*nodeReport, error) {
+	var r nodeReport
+	if _, err := io.WriteString(p.in, "\"stop\"\n"); err != nil {
+		return nil, p.failed(ctx, err)
+	}
+	if err := p.out.Decode(&r); err != nil {
+		return nil, p.failed(ctx, err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		return nil, fmt.Errorf("the node's process: %w; its last words: %s", err, p.log)
+	}
+	return &r, nil
+}
+
+// failed ends a process that is of no more use, and gives its last words.
+func (p *nodeProcess) failed(ctx context.Context, err error) error {
+	closed := p.in.Close()
+	if ended := p.cmd.Wait(); ended != nil {
+		err = ended
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("the node's process: %w; its last words: %s", errors.Join(err, closed), p.log)
+}
+
+// abandon ends the node, whatever it does.
+func (p *nodeProcess) abandon() {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	// Both fail only where the process is gone already.
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// tailWriter keeps the last of what is written to it.
+type tailWriter struct{ b []byte }
+
+func (t *tailWriter) Write(b []byte) (int, error) {
+	t.b = append(t.b, b...)
+	if n := len(t.b) - 4096; n > 0 {
+		t.b = append(t.b[:0], t.b[n:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tailWriter) String() string { return string(t.b) }
