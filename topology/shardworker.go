@@ -96,10 +96,18 @@ func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic T
 	n.ingesting.Lock()
 	defer n.ingesting.Unlock()
 	n.mu.Lock()
-	_, owned := n.shards[name]
+	old := n.shards[name]
 	n.mu.Unlock()
-	if owned {
+	if old != nil && old.cfg.TableID == t.ID {
 		return nil
+	}
+	if old != nil {
+		// A table of this name was dropped: its owner ends once it reads that.
+		select {
+		case <-old.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	w := &shardWorker{n: n, box: newMailbox(), done: make(chan struct{})}
 	part := schemas.PartitionOf(t.Name, int32(n.topics.Partitions))
@@ -171,6 +179,16 @@ func (w *shardWorker) publish(high int64) {
 	}
 	if err := s.Err(); err != nil {
 		w.status.Err = err.Error()
+	}
+}
+
+// forget takes a shard of a dropped table out of the node.
+func (w *shardWorker) forget() {
+	name := shardName(w.cfg.Table, w.cfg.Shard.Partition)
+	w.n.mu.Lock()
+	defer w.n.mu.Unlock()
+	if w.n.shards[name] == w {
+		delete(w.n.shards, name)
 	}
 }
 
@@ -259,7 +277,12 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		switch w.shard.Stage() {
 		case ingest.Stopped:
 			w.publish(-1)
-			return w.shard.Err()
+			err := w.shard.Err()
+			if errors.Is(err, ingest.ErrDropped) {
+				w.forget()
+				return nil
+			}
+			return err
 		case ingest.Idle:
 			w.shard.Claim(ctx)
 		case ingest.Fenced:

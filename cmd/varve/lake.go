@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,15 +66,19 @@ func readNodeFacts(dir string) (*nodeFacts, error) {
 type lake struct {
 	store   objstore.Store
 	catalog *hadoopcat.Catalog
+	facts   *nodeFacts // of the data folder beside it; nil: none
 }
 
 func (a *app) openLake(ctx context.Context) (*lake, error) {
 	where := a.warehouse
-	if where == "" {
-		node, err := readNodeFacts(a.data)
-		if err != nil {
+	node, err := readNodeFacts(a.data)
+	if err != nil {
+		if where == "" {
 			return nil, err
 		}
+		node = nil // the lake is named; the folder need not be one
+	}
+	if where == "" {
 		where = filepath.Join(a.data, "lake")
 		if node != nil && node.Warehouse != "" {
 			where = node.Warehouse
@@ -88,7 +93,7 @@ func (a *app) openLake(ctx context.Context) (*lake, error) {
 	if err != nil {
 		return nil, asUsage(fmt.Errorf("open the lake: %w", err))
 	}
-	return &lake{store: store, catalog: hadoopcat.New(store)}, nil
+	return &lake{store: store, catalog: hadoopcat.New(store), facts: node}, nil
 }
 
 // localFolder is the path of a warehouse that is a folder of this machine.
@@ -121,7 +126,11 @@ func (l *lake) table(ctx context.Context, name string) (*lakeTable, error) {
 	if err := schemas.CheckTableName(name); err != nil {
 		return nil, asUsage(err)
 	}
-	t := &lakeTable{name: name, key: tableKey(name)}
+	folder, err := l.folder(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", name, err)
+	}
+	t := &lakeTable{name: name, key: folder}
 	n, key, ok, err := l.catalog.Current(ctx, t.key)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)
@@ -137,6 +146,53 @@ func (l *lake) table(ctx context.Context, name string) (*lakeTable, error) {
 		return nil, fmt.Errorf("table %s: %s: %w", name, t.location, err)
 	}
 	return t, nil
+}
+
+// folder is where a table's newest namesake lies. One that was created after
+// the table of its name was dropped has its id behind the name, when the old
+// files were still there. A table may also be called so: only where id and
+// deployment give the table's UUID was the id put there.
+func (l *lake) folder(ctx context.Context, name string) (string, error) {
+	base := tableKey(name)
+	if l.facts == nil {
+		return base, nil
+	}
+	var deployment [16]byte
+	if b, err := hex.DecodeString(l.facts.ID); err != nil || len(b) != len(deployment) || l.facts.Partitions < 1 {
+		return base, nil
+	} else {
+		copy(deployment[:], b)
+	}
+	newest, last := int64(-1), ""
+	err := l.store.List(ctx, base+"-", func(info objstore.Info) error {
+		folder, rest, ok := strings.Cut(info.Key[len(base)+1:], "/")
+		id, err := strconv.ParseInt(folder, 10, 64)
+		if !ok || folder == last || err != nil || id <= newest || !strings.HasPrefix(rest, "metadata/") {
+			return nil
+		}
+		last = folder
+		n, _, ok, err := l.catalog.Current(ctx, base+"-"+folder)
+		if err != nil || !ok {
+			return err
+		}
+		text, err := l.catalog.Load(ctx, base+"-"+folder, n)
+		if err != nil {
+			return err
+		}
+		meta, err := iceberg.ParseMetadata(text)
+		if err != nil {
+			return nil // no metadata of ours; its own name tells what is wrong with it
+		}
+		made := iceberg.TableIdentity{Deployment: deployment, Partition: schemas.PartitionOf(name, int32(l.facts.Partitions)), TableID: id}
+		if meta.UUID == made.UUID() {
+			newest = id
+		}
+		return nil
+	})
+	if err != nil || newest < 0 {
+		return base, err
+	}
+	return base + "-" + strconv.FormatInt(newest, 10), nil
 }
 
 // maxListed bounds the objects that are looked at to name the tables of a lake.

@@ -149,6 +149,22 @@ tables:
 		return nil
 	})
 
+	// Dropped while it is ingested, and made again under its name: the node goes on, and every command means the new one.
+	wantLines(t, run(t, "table", "drop", "other", "--yes", "--data", data, "--log-level", "warn"), "location")
+	wantLines(t, run(t, "table", "create", "other", "--data", data, "--schema", schema, "--key", "id", "--format", "rows-json", "--output", "csv", "--log-level", "warn"), "other,", ",true,", "/lake/default/other-")
+	produce("{\"id\":8}\n", "--table", "other")
+	eventually(t, func() error {
+		if got := scanned(t, data, "other"); len(got) != 2 || got[0] != "7" || got[1] != "8" { // the new table reads its topic from the start
+			return fmt.Errorf("rows of the table made again: %q, want 7 and 8; the node says %s", got, n.err.String())
+		}
+		return nil
+	})
+	// A table that is only called like one made again is another table.
+	wantLines(t, run(t, "table", "create", "other-999", "--data", data, "--schema", schema, "--key", "id", "--format", "rows-json", "--log-level", "warn"), "other-999")
+	if got := scanned(t, data, "other"); len(got) != 2 {
+		t.Errorf("rows beside a table of a longer name: %q", got)
+	}
+
 	// The folder belongs to the node.
 	if code, _, errs := varve(t, "load", "--data", data, "--table", "x", "--format", "rows-json", "--key", "id", schema); code != exitFailed || !strings.Contains(errs, "stop it, or choose another folder") {
 		t.Errorf("load beside a node: exit code %d, %s", code, errs)

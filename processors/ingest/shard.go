@@ -320,6 +320,10 @@ func (s *Shard) FlushSoon() { s.flushNow = true }
 func (s *Shard) fail(err error) {
 	if s.stage != Stopped {
 		s.stage, s.err = Stopped, fmt.Errorf("table %s, %s/%d: %w", s.cfg.Table, s.cfg.Shard.Topic, s.cfg.Shard.Partition, err)
+		if errors.Is(err, ErrDropped) {
+			s.log.Info("shard given up: the table was dropped")
+			return
+		}
 		s.log.Error("shard stopped", "error", err)
 	}
 }
