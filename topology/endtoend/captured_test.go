@@ -28,7 +28,7 @@ type captured struct {
 	sample  int // events that the schema is discovered from, 0: all
 	options []schemas.Property
 	letters int64
-	rekeys  int64 // events that change a key: a delete and an upsert each
+	rekeys  int64    // events that change a key: a delete and an upsert each
 	want    []string // column=value of every row, the columns by name
 }
 
