@@ -393,6 +393,9 @@ func TestLateAfterRequest(t *testing.T) {
 		// The request kills what was accepted below it, so the row must have been.
 		for b := decided; b < betweens; b++ {
 			for c := range betweens {
+				if !*allFlag && (b+c)%3 != 0 {
+					continue
+				}
 				playGaps(t, opt, []step{ups(1, 10, 3), asks(1), ups(1, 20, 1)}, []between{b, c}, map[int]int64{})
 				playGaps(t, opt, []step{ups(1, 10, 3), ups(1, 20, 1), asks(1)}, []between{b, c}, map[int]int64{})
 				playGaps(t, opt, []step{ups(1, 10, 3), ups(1, 20, 1), asks(1)}, []between{c, b}, map[int]int64{})

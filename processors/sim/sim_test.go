@@ -34,7 +34,7 @@ func TestSeeds(t *testing.T) {
 			}
 			for seed := from; seed < to; seed++ {
 				opt := s.opt
-				opt.Seed, opt.Dir = seed, t.TempDir()
+				opt.Seed = seed
 				if *seedFlag >= 0 {
 					opt.Trace = os.Stderr
 				}
