@@ -9,7 +9,7 @@ import (
 
 var (
 	seedFlag  = flag.Int64("seed", -1, "run this one seed and print its trace")
-	seedsFlag = flag.Int("seeds", 60, "number of seeds of each shape")
+	seedsFlag = flag.Int("seeds", 25, "number of seeds of each shape")
 )
 
 // shapes are the worlds that every seed runs through.
