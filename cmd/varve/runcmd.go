@@ -226,7 +226,7 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 		if !embedded {
 			return "topic " + d.SourceTopic, nil
 		}
-		if err := a.makeTopic(ctx, n.Brokers(), d.SourceTopic); err != nil {
+		if err := a.makeTopic(ctx, n.Brokers(), d.SourceTopic, 0); err != nil {
 			return "", err
 		}
 	}
@@ -240,13 +240,14 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 	return "", nil
 }
 
-func (a *app) makeTopic(ctx context.Context, brokers []string, topic string) error {
+// makeTopic makes a source topic if it is not there.
+func (a *app) makeTopic(ctx context.Context, brokers []string, topic string, partitions int) error {
 	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: brokers, Logger: a.log})
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	_, err = admin.EnsureSourceTopic(ctx, topic, 0)
+	_, err = admin.EnsureSourceTopic(ctx, topic, partitions)
 	return err
 }
 
