@@ -16,6 +16,7 @@ import (
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/statestore/hadoopcat"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/topology"
 )
 
 // Bounds of what readers of committed tables load at a time.
@@ -116,12 +117,72 @@ func tableKey(name string) string {
 	return namespace + "/" + table
 }
 
-// table loads a table's newest metadata.
-func (l *lake) table(ctx context.Context, name string) (*lakeTable, error) {
+// table loads the newest metadata of a table.
+func (a *app) table(ctx context.Context, l *lake, name string) (*lakeTable, error) {
 	if err := schemas.CheckTableName(name); err != nil {
 		return nil, asUsage(err)
 	}
-	t := &lakeTable{name: name, key: tableKey(name)}
+	key, err := a.locate(ctx, l, name)
+	if err != nil {
+		return nil, err
+	}
+	return l.load(ctx, name, key)
+}
+
+// locate is the folder of a table: <namespace>/<table>, or, where that was an
+// older table's that was dropped, what the deployment says.
+func (a *app) locate(ctx context.Context, l *lake, name string) (string, error) {
+	key := tableKey(name)
+	others, err := l.suffixed(ctx, key)
+	if err != nil || len(others) == 0 {
+		return key, err
+	}
+	if node, err := readNodeFacts(a.data); err != nil || node == nil || a.given("warehouse") {
+		a.log.Warn("a table of this name was made again; the older one is read", "table", name, "others", strings.Join(others, ", "))
+		return key, err
+	}
+	err = a.with(ctx, readRoles, func(s *session) error {
+		t, err := s.Table(ctx, name)
+		if errors.Is(err, topology.ErrNoTable) {
+			return nil // dropped: its files can still be read
+		}
+		if err != nil {
+			return err
+		}
+		if k, ok := l.store.Key(t.Definition.Location); ok {
+			key = k
+		}
+		return nil
+	})
+	return key, err
+}
+
+// suffixed is the folders <key>-<number> that are tables.
+func (l *lake) suffixed(ctx context.Context, key string) ([]string, error) {
+	var out []string
+	seen := 0
+	err := l.store.List(ctx, key+"-", func(info objstore.Info) error {
+		if seen++; seen > maxListed {
+			return errListedEnough
+		}
+		folder, _, ok := strings.Cut(info.Key, "/metadata/")
+		if !ok || len(out) > 0 && out[len(out)-1] == folder {
+			return nil
+		}
+		if _, err := strconv.ParseUint(folder[len(key)+1:], 10, 63); err == nil {
+			out = append(out, folder)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errListedEnough) {
+		return nil, fmt.Errorf("look for tables at %s: %w", l.store.Location(key), err)
+	}
+	return out, nil
+}
+
+// load loads the newest metadata in a table's folder.
+func (l *lake) load(ctx context.Context, name, key string) (*lakeTable, error) {
+	t := &lakeTable{name: name, key: key}
 	n, key, ok, err := l.catalog.Current(ctx, t.key)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)

@@ -18,7 +18,7 @@ import (
 const (
 	// watchInterval is how often a node looks for tables that others made, and
 	// for the topics of configured tables that are not there yet.
-	watchInterval = time.Second
+	watchInterval = 500 * time.Millisecond
 	// sampleTimeout bounds how long reading the first events of a topic takes.
 	sampleTimeout = 30 * time.Second
 )
@@ -96,6 +96,9 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"data", o.Data}, {"roles", roles},
 	}); err != nil {
 		return err
+	}
+	if err := a.flush(); err != nil {
+		return fmt.Errorf("print where the node listens: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
