@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type streams struct {
 // and after its start the effective configuration and logger.
 type app struct {
 	streams
+	flush     func() error // of what was written to out
 	output    string
 	quiet     bool
 	logLevel  string
@@ -45,13 +47,18 @@ type app struct {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, s streams, args []string) int {
-	a := &app{streams: s}
+	buffered := bufio.NewWriterSize(s.out, 64<<10)
+	s.out = buffered
+	a := &app{streams: s, flush: buffered.Flush}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	err := root.ExecuteContext(ctx)
+	if flushErr := a.flush(); flushErr != nil {
+		err = errors.Join(err, fmt.Errorf("write the result: %w", flushErr))
+	}
 	if err == nil {
 		return exitDone
 	}
@@ -99,7 +106,7 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.output, "output", "table", "form of a result: table, json, jsonl or csv")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes on stderr, only warnings and errors")
-	f.StringVar(&a.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
+	f.StringVar(&a.logLevel, "log-level", "", "least level that is logged: debug, info, warn or error (default info for run, else warn)")
 	f.StringVar(&a.logFormat, "log-format", "text", "form of log lines: text or json")
 	f.StringVar(&a.file, "config", "", "YAML `file` with the deployment's configuration")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -176,9 +183,14 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return err
 	}
 	a.mode = mode
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
-		return usagef("--log-level %q: use debug, info, warn or error", a.logLevel)
+	level := slog.LevelWarn
+	if cmd.Name() == "run" {
+		level = slog.LevelInfo
+	}
+	if a.logLevel != "" {
+		if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
+			return usagef("--log-level %q: use debug, info, warn or error", a.logLevel)
+		}
 	}
 	if a.quiet {
 		level = max(level, slog.LevelWarn)

@@ -99,7 +99,7 @@ func TestSettingsPrecedence(t *testing.T) {
 	}
 	for _, want := range []string{
 		"data,from-flag,flag", "warehouse,from-env,environment", "deployment,from-file,file", `brokers,"a:1,b:2",file`,
-		"log_level,info,default", "output,csv,environment",
+		`log_level,"",default`, "output,csv,environment",
 	} {
 		if !slices.Contains(lines(out), want) {
 			t.Errorf("no line %q in\n%s", want, out)

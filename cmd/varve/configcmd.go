@@ -158,8 +158,9 @@ data: ./varve-data
 # Kafka brokers. Empty: the embedded broker, for one machine and a first look.
 brokers: []
 
-# Where the tables are: a folder, or s3://bucket/prefix?endpoint=…&region=…,
-# gs://bucket/prefix, azblob://container/prefix. Empty: DATA/lake.
+# Where the tables are: a folder, or s3://bucket/prefix?endpoint=…&region=…; in
+# a binary built with -tags gcs,azure also gs://bucket/prefix and
+# azblob://container/prefix. Empty: DATA/lake.
 warehouse: ""
 
 # The name of this deployment: the prefix of its topics.

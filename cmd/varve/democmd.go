@@ -138,7 +138,7 @@ func (a *app) showDemo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := l.table(ctx, demoTable)
+	t, err := a.table(ctx, l, demoTable)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		a.inspectMetadataCommand(), a.inspectManifestCommand(), a.inspectPuffinCommand(), a.inspectDVCommand(), a.inspectParquetCommand())
 }
 
-const pathHelp = "PATH is a file of this machine, a file:// location, or an object of a store\n(s3://bucket/key?region=…, gs://…, azblob://…)."
+const pathHelp = "PATH is a file of this machine, a file:// location, or an object of a store\n(s3://bucket/key?region=…)."
 
 // openPath opens a file for reading at any place.
 func openPath(ctx context.Context, name string) (objstore.Object, error) {

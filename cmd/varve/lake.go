@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/statestore/hadoopcat"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/topology"
 )
 
 // Bounds of what readers of committed tables load at a time.
@@ -66,19 +66,15 @@ func readNodeFacts(dir string) (*nodeFacts, error) {
 type lake struct {
 	store   objstore.Store
 	catalog *hadoopcat.Catalog
-	facts   *nodeFacts // of the data folder beside it; nil: none
 }
 
 func (a *app) openLake(ctx context.Context) (*lake, error) {
 	where := a.warehouse
-	node, err := readNodeFacts(a.data)
-	if err != nil {
-		if where == "" {
+	if where == "" {
+		node, err := readNodeFacts(a.data)
+		if err != nil {
 			return nil, err
 		}
-		node = nil // the lake is named; the folder need not be one
-	}
-	if where == "" {
 		where = filepath.Join(a.data, "lake")
 		if node != nil && node.Warehouse != "" {
 			where = node.Warehouse
@@ -93,7 +89,7 @@ func (a *app) openLake(ctx context.Context) (*lake, error) {
 	if err != nil {
 		return nil, asUsage(fmt.Errorf("open the lake: %w", err))
 	}
-	return &lake{store: store, catalog: hadoopcat.New(store), facts: node}, nil
+	return &lake{store: store, catalog: hadoopcat.New(store)}, nil
 }
 
 // localFolder is the path of a warehouse that is a folder of this machine.
@@ -121,16 +117,72 @@ func tableKey(name string) string {
 	return namespace + "/" + table
 }
 
-// table loads a table's newest metadata.
-func (l *lake) table(ctx context.Context, name string) (*lakeTable, error) {
+// table loads the newest metadata of a table.
+func (a *app) table(ctx context.Context, l *lake, name string) (*lakeTable, error) {
 	if err := schemas.CheckTableName(name); err != nil {
 		return nil, asUsage(err)
 	}
-	folder, err := l.folder(ctx, name)
+	key, err := a.locate(ctx, l, name)
 	if err != nil {
-		return nil, fmt.Errorf("table %s: %w", name, err)
+		return nil, err
 	}
-	t := &lakeTable{name: name, key: folder}
+	return l.load(ctx, name, key)
+}
+
+// locate is the folder of a table: <namespace>/<table>, or, where that was an
+// older table's that was dropped, what the deployment says.
+func (a *app) locate(ctx context.Context, l *lake, name string) (string, error) {
+	key := tableKey(name)
+	others, err := l.suffixed(ctx, key)
+	if err != nil || len(others) == 0 {
+		return key, err
+	}
+	if node, err := readNodeFacts(a.data); err != nil || node == nil || a.given("warehouse") {
+		a.log.Warn("a table of this name was made again; the older one is read", "table", name, "others", strings.Join(others, ", "))
+		return key, err
+	}
+	err = a.with(ctx, readRoles, func(s *session) error {
+		t, err := s.Table(ctx, name)
+		if errors.Is(err, topology.ErrNoTable) {
+			return nil // dropped: its files can still be read
+		}
+		if err != nil {
+			return err
+		}
+		if k, ok := l.store.Key(t.Definition.Location); ok {
+			key = k
+		}
+		return nil
+	})
+	return key, err
+}
+
+// suffixed is the folders <key>-<number> that are tables.
+func (l *lake) suffixed(ctx context.Context, key string) ([]string, error) {
+	var out []string
+	seen := 0
+	err := l.store.List(ctx, key+"-", func(info objstore.Info) error {
+		if seen++; seen > maxListed {
+			return errListedEnough
+		}
+		folder, _, ok := strings.Cut(info.Key, "/metadata/")
+		if !ok || len(out) > 0 && out[len(out)-1] == folder {
+			return nil
+		}
+		if _, err := strconv.ParseUint(folder[len(key)+1:], 10, 63); err == nil {
+			out = append(out, folder)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errListedEnough) {
+		return nil, fmt.Errorf("look for tables at %s: %w", l.store.Location(key), err)
+	}
+	return out, nil
+}
+
+// load loads the newest metadata in a table's folder.
+func (l *lake) load(ctx context.Context, name, key string) (*lakeTable, error) {
+	t := &lakeTable{name: name, key: key}
 	n, key, ok, err := l.catalog.Current(ctx, t.key)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)
@@ -146,53 +198,6 @@ func (l *lake) table(ctx context.Context, name string) (*lakeTable, error) {
 		return nil, fmt.Errorf("table %s: %s: %w", name, t.location, err)
 	}
 	return t, nil
-}
-
-// folder is where a table's newest namesake lies. One that was created after
-// the table of its name was dropped has its id behind the name, when the old
-// files were still there. A table may also be called so: only where id and
-// deployment give the table's UUID was the id put there.
-func (l *lake) folder(ctx context.Context, name string) (string, error) {
-	base := tableKey(name)
-	if l.facts == nil {
-		return base, nil
-	}
-	var deployment [16]byte
-	if b, err := hex.DecodeString(l.facts.ID); err != nil || len(b) != len(deployment) || l.facts.Partitions < 1 {
-		return base, nil
-	} else {
-		copy(deployment[:], b)
-	}
-	newest, last := int64(-1), ""
-	err := l.store.List(ctx, base+"-", func(info objstore.Info) error {
-		folder, rest, ok := strings.Cut(info.Key[len(base)+1:], "/")
-		id, err := strconv.ParseInt(folder, 10, 64)
-		if !ok || folder == last || err != nil || id <= newest || !strings.HasPrefix(rest, "metadata/") {
-			return nil
-		}
-		last = folder
-		n, _, ok, err := l.catalog.Current(ctx, base+"-"+folder)
-		if err != nil || !ok {
-			return err
-		}
-		text, err := l.catalog.Load(ctx, base+"-"+folder, n)
-		if err != nil {
-			return err
-		}
-		meta, err := iceberg.ParseMetadata(text)
-		if err != nil {
-			return nil // no metadata of ours; its own name tells what is wrong with it
-		}
-		made := iceberg.TableIdentity{Deployment: deployment, Partition: schemas.PartitionOf(name, int32(l.facts.Partitions)), TableID: id}
-		if meta.UUID == made.UUID() {
-			newest = id
-		}
-		return nil
-	})
-	if err != nil || newest < 0 {
-		return base, err
-	}
-	return base + "-" + strconv.FormatInt(newest, 10), nil
 }
 
 // maxListed bounds the objects that are looked at to name the tables of a lake.

@@ -319,3 +319,48 @@ func TestSplitTerms(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// Without record keys a row that moves to another key cannot go to two
+// partitions at once (K5).
+func TestLoadKeyChangeOverPartitions(t *testing.T) {
+	var in strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&in, `{"before":{"id":%d},"after":{"id":%d},"op":"u"}`+"\n", i, i+100)
+	}
+	args := []string{"load", "--table", "t", "--format", "debezium-json", "--key", "id", "-"}
+	code, _, errs := varveWith(t, nil, in.String(), append(args, "--data", t.TempDir(), "--partitions", "8")...)
+	if code != exitUsage || !strings.Contains(errs, "stdin:") || !strings.Contains(errs, "--records") {
+		t.Errorf("over partitions: exit code %d, stderr %q", code, errs)
+	}
+	if code, _, errs = varveWith(t, nil, in.String(), append(args, "--data", t.TempDir())...); code != exitDone {
+		t.Errorf("in one partition: exit code %d, stderr %q", code, errs)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var out strings.Builder
+	a := &app{streams: streams{err: &out}}
+	p := a.progress()
+	p.set(0.5, "early")
+	p.last = p.last.Add(-progressLines)
+	p.set(0.256, "%d events published", 7)
+	p.last = p.last.Add(-progressLines)
+	p.set(-1, "of no known end")
+	p.terminal, p.last = true, p.last.Add(-progressBar)
+	p.set(1, "done")
+	p.last = p.last.Add(-progressBar)
+	p.set(-1, "x")
+	p.done()
+	bar := "[" + strings.Repeat("█", barWidth) + "] 100%  done"
+	want := "7 events published (26%)\nof no known end\n\r" + bar + "\rx" + strings.Repeat(" ", textWidth(bar)-1) + "\r \r"
+	if got := out.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	a.quiet = true
+	p = a.progress()
+	p.last = p.last.Add(-progressLines)
+	p.set(0.5, "quiet")
+	if out.String() != want {
+		t.Error("--quiet is not quiet")
+	}
+}

@@ -189,10 +189,14 @@ func (a *app) loadInto(ctx context.Context, n *topology.Node, w *wish, src *even
 	r := &loadResult{table: w.name, created: created, topic: def.SourceTopic}
 	p := a.progress()
 	defer p.done()
-	if r.events, err = a.publish(ctx, n, def, src, partitions, p); err != nil {
+	// The topic first, so that ingest takes the events while they are published.
+	if err := a.makeTopic(ctx, n.Brokers(), def.SourceTopic, partitions); err != nil {
 		return nil, err
 	}
 	if err := n.Ingest(ctx, info); err != nil {
+		return nil, err
+	}
+	if r.events, err = a.publish(ctx, n, def, src, partitions, p); err != nil {
 		return nil, err
 	}
 	err = n.WaitLoaded(ctx, w.name, func(at topology.LoadProgress) {

@@ -232,6 +232,13 @@ func TestCommandsOnAStoppedFolder(t *testing.T) {
 		t.Errorf("tables after the drop: %s", got)
 	}
 	wantRows(t, scanned(t, data, "t"), "1,5,none")
+
+	// Another table of that name lies elsewhere, and is the one that is read.
+	r, _ := load(t, "{\"k\":8}\n", "--data", data, "--table", "t", "--topic", "t2", "--format", "rows-json", "--key", "k", "-")
+	if !r.Created || r.Rows != 1 || r.Metadata == nil || strings.Contains(*r.Metadata, "/default/t/") {
+		t.Errorf("a table made again: %+v", r)
+	}
+	wantRows(t, scanned(t, data, "t"), "8")
 }
 
 func TestCommandsWithoutADeployment(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 const (
 	// watchInterval is how often a node looks for tables that others made, and
 	// for the topics of configured tables that are not there yet.
-	watchInterval = time.Second
+	watchInterval = 500 * time.Millisecond
 	// sampleTimeout bounds how long reading the first events of a topic takes.
 	sampleTimeout = 30 * time.Second
 )
@@ -96,6 +96,9 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"data", o.Data}, {"roles", roles},
 	}); err != nil {
 		return err
+	}
+	if err := a.flush(); err != nil {
+		return fmt.Errorf("print where the node listens: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
@@ -226,7 +229,7 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 		if !embedded {
 			return "topic " + d.SourceTopic, nil
 		}
-		if err := a.makeTopic(ctx, n.Brokers(), d.SourceTopic); err != nil {
+		if err := a.makeTopic(ctx, n.Brokers(), d.SourceTopic, 0); err != nil {
 			return "", err
 		}
 	}
@@ -240,13 +243,14 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 	return "", nil
 }
 
-func (a *app) makeTopic(ctx context.Context, brokers []string, topic string) error {
+// makeTopic makes a source topic if it is not there.
+func (a *app) makeTopic(ctx context.Context, brokers []string, topic string, partitions int) error {
 	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: brokers, Logger: a.log})
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	_, err = admin.EnsureSourceTopic(ctx, topic, 0)
+	_, err = admin.EnsureSourceTopic(ctx, topic, partitions)
 	return err
 }
 

@@ -44,7 +44,7 @@ func (a *app) scanCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := l.table(cmd.Context(), args[0])
+			t, err := a.table(cmd.Context(), l, args[0])
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/keyindex"
@@ -136,7 +137,7 @@ func (s *Shard) restore(ctx context.Context, ref *record.Ref, opt keyindex.Optio
 		return fmt.Errorf("index checkpoint %s: %w", ref.Path, err)
 	}
 	s.side = side
-	return side.save(s.cfg.Dir)
+	return side.save(s.cfg.FS, s.cfg.Dir)
 }
 
 // hashedReader gives an error at the end when the bytes were others.
@@ -155,8 +156,8 @@ func (h *hashedReader) Read(p []byte) (int, error) {
 }
 
 // hasIndex says whether the folder holds an index or side file of any kind.
-func hasIndex(dir string) (bool, error) {
-	es, err := os.ReadDir(dir)
+func hasIndex(fs vfs.FS, dir string) (bool, error) {
+	es, err := fs.List(dir)
 	if err != nil {
 		return false, fmt.Errorf("read the index folder: %w", err)
 	}

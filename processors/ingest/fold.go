@@ -100,7 +100,7 @@ func (s *Shard) expire(nowMs int64) { s.index.Expire(nowMs - s.def.TombstoneTTLM
 
 func (s *Shard) keepSide(m *record.OutcomeMessage) error {
 	s.side.Offset = max(s.side.Offset, m.Offset)
-	if s.sideAge++; s.sideAge < sideEvery {
+	if s.sideAge++; s.sideAge < s.cfg.SideAppends {
 		return nil
 	}
 	s.sideAge = 0
@@ -109,7 +109,7 @@ func (s *Shard) keepSide(m *record.OutcomeMessage) error {
 		indexed = s.index.Offset()
 	}
 	s.side.prune(s.requestEnd, indexed, m.TimeMs-2*s.def.TombstoneTTLMs)
-	return s.side.save(s.cfg.Dir)
+	return s.side.save(s.cfg.FS, s.cfg.Dir)
 }
 
 // foldOwn folds an accepted AppendRows of this shard that an earlier owner

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
@@ -23,9 +24,9 @@ const (
 	DefaultFlushBytes  = 64 << 20
 	DefaultInFlight    = 4
 	DefaultFileRows    = 8 << 20
-	// sideEvery is how many decided appends may pass before the side file is
-	// written again: what lies behind it is read again after a crash.
-	sideEvery = 512
+	// DefaultSideAppends is how many decided appends may pass before the side
+	// file is written again: what lies behind it is read again after a crash.
+	DefaultSideAppends = 512
 )
 
 // Config of a shard.
@@ -39,6 +40,7 @@ type Config struct {
 	Deployment [16]byte
 	Member     string
 	Dir        string // index folder of this shard
+	FS         vfs.FS // where Dir lies; default the local disk
 	Store      objstore.Store
 	Bodies     *processors.Bodies
 	Log        processors.Appender
@@ -56,6 +58,10 @@ type Config struct {
 	// CheckpointAppends is how many accepted appends lie between two index
 	// checkpoints. Default: DefaultCheckpointAppends.
 	CheckpointAppends int
+	// SideAppends defaults to DefaultSideAppends. IndexDelta is how many changed
+	// entries the key index keeps in memory between merges; default
+	// keyindex.DefaultDeltaLimit.
+	SideAppends, IndexDelta int
 	// FlushEvents, FlushBytes and InFlight default to the constants above.
 	FlushEvents, FlushBytes, InFlight int
 	Logger                            *slog.Logger
@@ -157,12 +163,18 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 	if cfg.CheckpointAppends == 0 {
 		cfg.CheckpointAppends = DefaultCheckpointAppends
 	}
+	if cfg.SideAppends == 0 {
+		cfg.SideAppends = DefaultSideAppends
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
 	s := &Shard{cfg: cfg, decided: -1}
 	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
-	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+	if cfg.FS == nil {
+		s.cfg.FS = vfs.Default
+	}
+	if err := s.cfg.FS.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the index folder: %w", err)
 	}
 	if err := s.define(def); err != nil {
@@ -199,7 +211,7 @@ func (s *Shard) define(def *schemas.Definition) error {
 }
 
 func (s *Shard) openIndex(ctx context.Context) error {
-	sd, err := loadSide(s.cfg.Dir)
+	sd, err := loadSide(s.cfg.FS, s.cfg.Dir)
 	if errors.Is(err, errSide) {
 		s.log.Warn("the shard's side file is damaged; the log is read again")
 		sd, err = newSide(), nil
@@ -211,9 +223,9 @@ func (s *Shard) openIndex(ctx context.Context) error {
 	if s.keys == nil {
 		return nil
 	}
-	opt := keyindex.Options{Wide: !s.narrow, Identity: s.identity(), Sync: s.cfg.SyncIndex}
+	opt := keyindex.Options{Wide: !s.narrow, Identity: s.identity(), Sync: s.cfg.SyncIndex, DeltaLimit: s.cfg.IndexDelta, FS: s.cfg.FS}
 	if ref := s.cfg.Checkpoint; ref != nil && ref.Path != "" {
-		local, err := hasIndex(s.cfg.Dir)
+		local, err := hasIndex(s.cfg.FS, s.cfg.Dir)
 		if err != nil {
 			return err
 		}
@@ -227,7 +239,7 @@ func (s *Shard) openIndex(ctx context.Context) error {
 	s.index, err = keyindex.Open(s.cfg.Dir, opt)
 	if errors.Is(err, keyindex.ErrCorrupt) || errors.Is(err, keyindex.ErrVersion) {
 		s.log.Warn("the key index is damaged; it is built again from the log", "error", err)
-		if err := keyindex.Destroy(s.cfg.Dir, nil); err != nil {
+		if err := keyindex.Destroy(s.cfg.Dir, s.cfg.FS); err != nil {
 			return err
 		}
 		s.index, err = keyindex.Open(s.cfg.Dir, opt)
@@ -253,7 +265,7 @@ func (s *Shard) Close() error {
 		err = errors.Join(s.index.Flush(), s.index.Close())
 	}
 	if s.side.Offset >= 0 {
-		err = errors.Join(err, s.side.save(s.cfg.Dir))
+		err = errors.Join(err, s.side.save(s.cfg.FS, s.cfg.Dir))
 	}
 	return err
 }

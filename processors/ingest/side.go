@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"io"
+	iofs "io/fs"
 	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/varve-io/varve/schemas/record"
 )
@@ -126,26 +127,38 @@ func decodeSide(b []byte) (*side, error) {
 	return s, nil
 }
 
+// maxSide bounds a side file, in bytes.
+const maxSide = 1 << 30
+
 // loadSide reads the side file of a shard's folder; an absent one is empty.
-func loadSide(dir string) (*side, error) {
-	b, err := os.ReadFile(filepath.Join(dir, sideName))
-	if errors.Is(err, fs.ErrNotExist) {
+func loadSide(fs vfs.FS, dir string) (*side, error) {
+	f, err := fs.Open(fs.PathJoin(dir, sideName))
+	if errors.Is(err, iofs.ErrNotExist) {
 		return newSide(), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the shard's side file: %w", err)
 	}
+	b, err := io.ReadAll(io.LimitReader(f, maxSide))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("read the shard's side file: %w", err)
+	}
 	return decodeSide(b)
 }
 
-// save replaces the side file. A crash leaves the old one or the new one: the
-// log is read again from wherever it stands.
-func (s *side) save(dir string) error {
-	tmp := filepath.Join(dir, sideName+".tmp")
-	if err := os.WriteFile(tmp, s.encode(), 0o644); err != nil {
-		return fmt.Errorf("write the shard's side file: %w", err)
+// save replaces the side file. A crash leaves the old one, the new one, or a
+// damaged one: the log is read again from wherever it stands.
+func (s *side) save(fs vfs.FS, dir string) error {
+	tmp := fs.PathJoin(dir, sideName+".tmp")
+	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = f.Write(s.encode())
+		err = errors.Join(err, f.Close())
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, sideName)); err != nil {
+	if err == nil {
+		err = fs.Rename(tmp, fs.PathJoin(dir, sideName))
+	}
+	if err != nil {
 		return fmt.Errorf("write the shard's side file: %w", err)
 	}
 	return nil

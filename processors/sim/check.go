@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -266,11 +264,7 @@ func (w *World) checkIndex(o *owner) error {
 	if o.shard.Stage() != ingest.Running {
 		return nil
 	}
-	dir := filepath.Join(w.opt.Dir, "refold-"+o.name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	twin := &owner{w: w, name: o.name + "-refold", partition: o.partition, dir: dir, fromLog: true}
+	twin := &owner{w: w, name: o.name + "-refold", partition: o.partition, fs: vfs.NewMem(), fromLog: true}
 	if err := twin.open(); err != nil {
 		return err
 	}

@@ -130,21 +130,27 @@ func (w *World) deliver() {
 
 // produce makes one event of a random key.
 func (w *World) produce() {
-	e := event{
+	w.emit(event{
 		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.rng.Int63n(1 << 40),
-		order: int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0,
-	}
+		order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0,
+	})
+}
+
+// emit puts an event at the end of its key's source partition.
+func (w *World) emit(e event) {
 	p := e.key % w.opt.Shards
 	rec := source.Record{Topic: "t", Partition: int32(p), Offset: int64(len(w.sources[p])), TimeMs: w.now}
 	id := keyText(e.key, w.opt.Strings)
 	rec.Key = []byte(`{"id":` + id + `}`)
-	if e.del {
-		// A null value is a delete without an ordering value.
-		e.hasOrd = false
-	} else {
+	// A delete with an ordering value is the row with a flag, one without a null
+	// value. (0 would be no value: a delete's row often holds zeros for what it lacks.)
+	if !e.del || e.hasOrd {
 		v := map[string]any{"id": json.RawMessage(id), "v": e.value}
 		if e.hasOrd {
 			v["o"] = e.order
+		}
+		if e.del {
+			v["__deleted"] = "true"
 		}
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -159,25 +165,18 @@ func (w *World) produce() {
 // askDelete appends a DeleteKeys of some keys.
 func (w *World) askDelete() error {
 	q := asked{hasOrd: w.opt.Ordered && w.rng.Intn(2) == 0, order: int64(w.rng.Intn(12))}
-	var keys [][]byte
 	for range 1 + w.rng.Intn(3) {
-		k := w.rng.Intn(w.opt.Keys)
-		if slices.Contains(q.keys, k) {
-			continue
+		if k := w.rng.Intn(w.opt.Keys); !slices.Contains(q.keys, k) {
+			q.keys = append(q.keys, k)
 		}
-		q.keys = append(q.keys, k)
-		b := rows.NewBatch(w.def.Schema())
-		if w.opt.Strings {
-			var s string
-			if err := json.Unmarshal([]byte(keyText(k, true)), &s); err != nil {
-				return err
-			}
-			b.Cols[0].AppendBytes([]byte(s))
-		} else {
-			b.Cols[0].AppendInt(int64(k))
-		}
-		b.AppendEvent(rows.Delete, 0, 0, false)
-		key, err := w.encoder.Append(nil, b, 0)
+	}
+	return w.askKeys(q)
+}
+
+func (w *World) askKeys(q asked) error {
+	var keys [][]byte
+	for _, k := range q.keys {
+		key, err := w.canonicalKey(k)
 		if err != nil {
 			return err
 		}
@@ -194,6 +193,21 @@ func (w *World) askDelete() error {
 	}
 	w.asked[int64(len(w.log))] = q
 	return w.request(tableName, w.tableID, &record.DeleteKeys{Keys: ref, Count: int64(len(keys)), HasOrder: q.hasOrd, Order: q.order})
+}
+
+func (w *World) canonicalKey(k int) ([]byte, error) {
+	b := rows.NewBatch(w.def.Schema())
+	if w.opt.Strings {
+		var s string
+		if err := json.Unmarshal([]byte(keyText(k, true)), &s); err != nil {
+			return nil, err
+		}
+		b.Cols[0].AppendBytes([]byte(s))
+	} else {
+		b.Cols[0].AppendInt(int64(k))
+	}
+	b.AppendEvent(rows.Delete, 0, 0, false)
+	return w.encoder.Append(nil, b, 0)
 }
 
 // publish lets a member publish a pending cut that it has seen, or one that it

@@ -7,8 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -35,8 +33,7 @@ type Options struct {
 	Crashes    bool
 	TwoOwners  bool
 	Requests   bool // DeleteKeys
-	Dir        string
-	FlushEvery int // events that fill a buffer
+	FlushEvery int  // events that fill a buffer
 	Trace      io.Writer
 }
 
@@ -121,7 +118,7 @@ type owner struct {
 	w         *World
 	name      string
 	partition int
-	dir       string
+	fs        *vfs.MemFS
 	shard     *ingest.Shard
 	net       *network
 	next      int  // index into decided
@@ -304,11 +301,7 @@ func (w *World) settleMembers() {
 
 func (w *World) addOwner(partition int) (*owner, error) {
 	w.serial++
-	o := &owner{w: w, partition: partition, name: fmt.Sprintf("%d.%d", partition, w.serial)}
-	o.dir = filepath.Join(w.opt.Dir, "owner-"+o.name)
-	if err := os.MkdirAll(o.dir, 0o755); err != nil {
-		return nil, err
-	}
+	o := &owner{w: w, partition: partition, name: fmt.Sprintf("%d.%d", partition, w.serial), fs: vfs.NewCrashableMem()}
 	w.owners = append(w.owners, o)
 	return o, o.open()
 }
@@ -324,9 +317,9 @@ func (o *owner) open() error {
 		}
 	}
 	s, err := ingest.New(o.w.ctx, ingest.Config{
-		Checkpoint: checkpoint, CheckpointAppends: 4,
+		Checkpoint: checkpoint, CheckpointAppends: 4, SideAppends: 3, IndexDelta: o.w.opt.Keys,
 		Table: tableName, TableID: o.w.tableID, Shard: record.ShardKey{TopicID: topicID, Topic: "t", Partition: int32(o.partition)},
-		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: o.dir, Store: o.w.mem, Bodies: o.w.bodies,
+		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: "index", FS: o.fs, Store: o.w.mem, Bodies: o.w.bodies,
 		Log: o.net, Letters: o, ApplyVersion: statestore.ApplyVersion, SyncIndex: true, FlushEvents: o.w.opt.FlushEvery, Logger: o.w.logger,
 	}, &def)
 	if err != nil {
@@ -384,11 +377,15 @@ func (o *owner) deliverSource(n int) error {
 	return o.shard.Err()
 }
 
-// crash loses the owner's memory. Its folder stays, at what was made durable.
+// crash loses the owner's memory, and of its folder what was not made durable.
 func (o *owner) crash() error {
 	o.net.dead = true
+	clone := o.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: o.w.rng.Intn(101), RNG: crashRNG(o.w.rng)})
 	if err := o.shard.Abandon(); err != nil {
 		return err
+	}
+	if o.w.rng.Intn(2) == 0 {
+		o.fs = clone // the machine fell over, not only the process
 	}
 	o.w.orphans(o.net)
 	return o.open()
