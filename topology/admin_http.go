@@ -18,6 +18,7 @@ import (
 // Status is what a node says of itself at GET /status.
 type Status struct {
 	Deployment string                  `json:"deployment"`
+	ID         string                  `json:"deployment_id"`
 	Brokers    []string                `json:"brokers"`
 	Warehouse  string                  `json:"warehouse"`
 	Heads      []statestore.Head       `json:"heads"` // by transactions partition
@@ -30,7 +31,7 @@ type Status struct {
 // Status is where the node stands.
 func (n *Node) Status(ctx context.Context) (*Status, error) {
 	s := &Status{
-		Deployment: n.deployment, Brokers: n.client.Brokers, Warehouse: n.store.Location(""),
+		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""),
 		Shards: n.Shards(), Waiting: map[string]string{},
 	}
 	var err error
@@ -123,7 +124,11 @@ func Dial(ctx context.Context, data string, o ClientOptions) (*Conn, *Status, er
 	v := &remoteViews{url: f.Admin + "/status", client: &http.Client{Timeout: 30 * time.Second}}
 	st, err := v.status(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %s: %w", ErrNotRunning, data, err)
+		return nil, nil, fmt.Errorf("%w: %s (a node was there and did not drain: %w)", ErrNotRunning, data, err)
+	}
+	if st.ID != f.ID {
+		// The port of a node that was killed may be another's by now.
+		return nil, nil, fmt.Errorf("%w: %s (at its address is a node of another deployment)", ErrNotRunning, data)
 	}
 	c := &Conn{deployment: f.Deployment, client: o, views: v, fatal: make(chan error, 1)}
 	c.client.Brokers = f.Brokers

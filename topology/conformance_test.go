@@ -272,7 +272,7 @@ func testSourceTopics(t *testing.T, on target) {
 		t.Errorf("made %+v, found %+v", made, found)
 	}
 	_, err = a.EnsureSourceTopic(ctx, name, 5)
-	wantError(t, err, ErrTopicSettings, "has 3 partitions, 5 were asked for")
+	wantError(t, err, ErrTopicSettings, "has 3 partition(s), not 5 as asked for")
 }
 
 func testAppendAndRead(t *testing.T, on target) {

@@ -393,7 +393,7 @@ func (n *Node) spawn(fn func(ctx context.Context) error) {
 }
 
 func (n *Node) fail(err error) {
-	n.log.Error("node failed", "error", err)
+	n.log.Debug("node failed", "error", err)
 	n.mu.Lock()
 	if n.failed == nil {
 		n.failed = err

@@ -284,7 +284,7 @@ func (n *Conn) folderUsed(ctx context.Context, name string) (bool, error) {
 // sameTable compares what a configuration says of a table with what it is.
 func sameTable(have, want *schemas.Definition) error {
 	differ := func(what, a, b string) error {
-		return fmt.Errorf("%w: table %s has %s %q, not %q; alter the table, or use another name", ErrConfig, have.Name, what, a, b)
+		return fmt.Errorf("%w: table %s has %s, not %s; leave it out to use the table as it is, or use another name", ErrConfig, have.Name, what+" "+a, b)
 	}
 	if want.Format != "" && want.Format != have.Format {
 		return differ("format", have.Format, want.Format)
@@ -293,6 +293,12 @@ func sameTable(have, want *schemas.Definition) error {
 		return differ("source topic", have.SourceTopic, want.SourceTopic)
 	}
 	if a, b := keyNames(have), keyNames(want); len(want.Schemas) > 0 && a != b {
+		switch {
+		case a == "":
+			return fmt.Errorf("%w: table %s only gains rows: it has no key, not %s; leave it out to use the table as it is, or use another name", ErrConfig, have.Name, b)
+		case b == "":
+			return fmt.Errorf("%w: table %s has key %s and cannot be one that only gains rows; leave that out to use the table as it is, or use another name", ErrConfig, have.Name, a)
+		}
 		return differ("key", a, b)
 	}
 	if want.Order.Kind != have.Order.Kind || want.Order.Path != have.Order.Path {

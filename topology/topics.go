@@ -384,7 +384,7 @@ func (a *Admin) EnsureSourceTopic(ctx context.Context, name string, partitions i
 		return TopicInfo{}, err
 	}
 	if partitions > 0 && info.Partitions != partitions {
-		return TopicInfo{}, fmt.Errorf("%w: source topic %s has %d partitions, %d were asked for; leave the count out to use the topic as it is",
+		return TopicInfo{}, fmt.Errorf("%w: source topic %s has %d partition(s), not %d as asked for; leave the count out to use the topic as it is",
 			ErrTopicSettings, name, info.Partitions, partitions)
 	}
 	return info, nil

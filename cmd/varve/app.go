@@ -64,7 +64,7 @@ func execute(ctx context.Context, s streams, args []string) int {
 	}
 	code := exitCode(err)
 	if code == exitStopped && errors.Is(err, context.Canceled) {
-		err = errors.New("stopped before the end; the same command goes on where it can")
+		err = errors.New("stopped before the end; what was done stays, and the next start goes on from it")
 	}
 	fmt.Fprintf(s.err, "varve: %s\n", err)
 	return code
@@ -168,7 +168,7 @@ func (a *app) dataFlags(f *pflag.FlagSet) {
 
 // brokerFlags adds the flags that say how to reach a deployment's log.
 func (a *app) brokerFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers as `host:port,…` (default: the embedded broker of the data folder)")
+	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers as `host:port,...` (default: the embedded broker of the data folder)")
 	f.StringVar(&a.deployment, "deployment", "varve", "name of the deployment, the prefix of its topics")
 }
 

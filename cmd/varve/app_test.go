@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Every command says what it does and shows an example of itself.
@@ -20,6 +22,12 @@ func TestEveryCommandHasHelpAndExample(t *testing.T) {
 		if c.Short == "" || !strings.Contains(c.Example, c.CommandPath()) && !c.HasSubCommands() {
 			t.Errorf("%s: short help %q, example %q", c.CommandPath(), c.Short, c.Example)
 		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			// The flag library aligns by bytes.
+			if name, _ := pflag.UnquoteUsage(f); strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) {
+				t.Errorf("%s: --%s %s stands out of line in the help", c.CommandPath(), f.Name, name)
+			}
+		})
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}

@@ -46,7 +46,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.Int64Var(&o.Rows, "rows", 0, "`size` of the work (default: the work's own)")
 	f.BoolVar(&o.Quick, "quick", false, "a form of some seconds, for tests; its figures mean nothing")
-	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers as `host:port,…` (default: an embedded broker)")
+	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers as `host:port,...` (default: an embedded broker)")
 	f.StringVar(&o.Dir, "dir", "", "`folder` for the work's files (default: the system's for temporary files)")
 	f.Uint64Var(&o.Seed, "seed", bench.DefaultSeed, "seed of all that is drawn")
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "`file` for a profile of the measured process")

@@ -77,6 +77,48 @@ func (w *wish) like(d *schemas.Definition) {
 	}
 }
 
+// unread is what w says of a table that is there and has it otherwise: err for
+// what decides what its rows are, notes for what the table keeps of its own.
+func (w *wish) unread(d *schemas.Definition) (notes []string, err error) {
+	spec, err := partitionSpec(w.partitions, d.Schema())
+	if err != nil {
+		return nil, usagef("table %s: %w", d.Name, err)
+	}
+	same := func(a, b schemas.PartitionField) bool {
+		return a.SourceID == b.SourceID && a.Transform == b.Transform && a.N == b.N
+	}
+	if have := d.Spec(d.DefaultSpec); len(w.partitions) > 0 && (have == nil || !slices.EqualFunc(have.Fields, spec.Fields, same)) {
+		return nil, usagef("table %s is partitioned otherwise; leave the partition terms out to use the table as it is, or use another name", d.Name)
+	}
+	options := sortedProperties(w.options)
+	for _, p := range options {
+		if !slices.Contains(d.FormatOptions, p) {
+			return nil, usagef("table %s reads its events without the option %s=%s; leave it out to use the table as it is, or use another name", d.Name, p.Key, p.Value)
+		}
+	}
+	for _, s := range []struct {
+		what       string
+		want, have int64
+	}{
+		{"commit interval", w.commitMs, d.CommitIntervalMs}, {"tombstone time", w.tombstones, d.TombstoneTTLMs},
+		{"retention age", w.retainMs, d.RetentionMs}, {"number of retained snapshots", w.retain, d.RetentionCount},
+	} {
+		unit := " ms"
+		if s.what == "number of retained snapshots" {
+			unit = ""
+		}
+		if s.want != 0 && s.want != s.have {
+			notes = append(notes, fmt.Sprintf("table %s keeps the %s it was made with, %d%s", d.Name, s.what, s.have, unit))
+		}
+	}
+	for _, p := range sortedProperties(w.properties) {
+		if !slices.Contains(d.Properties, p) {
+			notes = append(notes, fmt.Sprintf("table %s keeps its own property %s; set it with \"varve table alter %s --set\"", d.Name, p.Key, d.Name))
+		}
+	}
+	return notes, nil
+}
+
 // keyColumns is the names of a table's key columns.
 func keyColumns(d *schemas.Definition) []string {
 	s := d.Schema()

@@ -49,7 +49,7 @@ func (a *app) deleteCommand() *cobra.Command {
 			case len(keys) == 0 && keysFile == "":
 				return usagef("name the keys with --key or --keys")
 			}
-			return a.with(cmd.Context(), allRoles, func(s *session) error {
+			return a.withTables(cmd.Context(), args[:1], allRoles, func(s *session) error {
 				return a.deleteKeys(cmd.Context(), s, args[0], keys, keysFile, order, noWait)
 			})
 		},

@@ -34,7 +34,14 @@ type eventSource struct {
 	file   *os.File
 	lines  *bufio.Reader
 	line   int
-	queued []*topology.SourceEvent // read ahead, to be given again
+	queued []aheadEvent // read ahead, to be given again
+	given  aheadEvent   // what next gave last
+}
+
+// aheadEvent is an event and where it was read.
+type aheadEvent struct {
+	*topology.SourceEvent
+	at, line int
 }
 
 // newEventSource checks that the files are there. The path - is stdin.
@@ -70,21 +77,35 @@ func (s *eventSource) close() error {
 }
 
 // where names the line that was read last.
-func (s *eventSource) where() string {
-	name := s.paths[min(s.at, len(s.paths)-1)]
+func (s *eventSource) where() string { return s.place(s.at, s.line) }
+
+// whereGiven names the line of the event that next gave last, which is not the
+// one read last where events were read ahead.
+func (s *eventSource) whereGiven() string { return s.place(s.given.at, s.given.line) }
+
+func (s *eventSource) place(at, line int) string {
+	name := s.paths[min(at, len(s.paths)-1)]
 	if name == "-" {
 		name = "stdin"
 	}
-	return fmt.Sprintf("%s:%d", name, s.line)
+	return fmt.Sprintf("%s:%d", name, line)
 }
 
 // next is the next event, io.EOF at the end.
 func (s *eventSource) next() (*topology.SourceEvent, error) {
 	if len(s.queued) > 0 {
-		e := s.queued[0]
-		s.queued = s.queued[1:]
-		return e, nil
+		s.given, s.queued = s.queued[0], s.queued[1:]
+		return s.given.SourceEvent, nil
 	}
+	e, err := s.readEvent()
+	if err != nil {
+		return nil, err
+	}
+	s.given = aheadEvent{e, s.at, s.line}
+	return e, nil
+}
+
+func (s *eventSource) readEvent() (*topology.SourceEvent, error) {
 	for {
 		line, err := s.nextLine()
 		if err != nil {
@@ -109,6 +130,7 @@ func (s *eventSource) next() (*topology.SourceEvent, error) {
 func (s *eventSource) sample(n int) ([]*topology.SourceEvent, error) {
 	size := 0
 	var ahead []*topology.SourceEvent
+	var queued []aheadEvent
 	for len(ahead) < n && size < maxEventBytes {
 		e, err := s.next()
 		if errors.Is(err, io.EOF) {
@@ -119,8 +141,9 @@ func (s *eventSource) sample(n int) ([]*topology.SourceEvent, error) {
 		}
 		size += len(e.Key) + len(e.Value)
 		ahead = append(ahead, e)
+		queued = append(queued, s.given)
 	}
-	s.queued = ahead
+	s.queued = queued
 	return ahead, nil
 }
 

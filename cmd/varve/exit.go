@@ -47,7 +47,7 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.As(err, &ce):
 		return ce.code
-	case errors.Is(err, topology.ErrConfig), errors.Is(err, topology.ErrNoTable):
+	case errors.Is(err, topology.ErrConfig), errors.Is(err, topology.ErrNoTable), errors.Is(err, topology.ErrTopicSettings):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitStopped

@@ -207,6 +207,9 @@ func TestLoadRefuses(t *testing.T) {
 		{"unknown format option", append(base, "--key", "id", "--format-option", "x=1", good), "x"},
 		{"no schema file", append(base, "--key", "id", "--schema", "none.json", good), "none.json"},
 		{"commit interval", append(base, "--key", "id", "--commit-interval", "soon", good), "is no duration"},
+		{"no events", append(base, "--key", "id", "/dev/null"), "there are no events; give it with --schema"},
+		{"partition of a record", append(base, "--records", writeFile(t, "records.jsonl", "{\"key\":{\"id\":1},\"value\":{\"v\":1}}\n\n{\"key\":{\"id\":1},\"value\":{\"v\":2},\"partition\":1}\n{\"key\":{\"id\":2}}\n")),
+			"records.jsonl:3: the record names partition 1, and topic t has 0 to 0"},
 		{"record", append(base, "--key", "id", "--records", good), "no record: unknown field \"id\""},
 	}
 	for _, tc := range tests {
@@ -232,10 +235,27 @@ func TestLoadIntoAnotherDefinition(t *testing.T) {
 	data := t.TempDir()
 	in := "{\"id\":1,\"b\":2}\n"
 	load(t, in, "--data", data, "--table", "t", "--format", "rows-json", "--key", "id", "-")
-	for _, args := range [][]string{{"--key", "b"}, {"--format", "debezium-json"}, {"--order", "b"}, {"--topic", "other"}} {
-		code, _, errs := varveWith(t, nil, in, append([]string{"load", "--data", data, "--table", "t", "-", "--log-level", "error"}, args...)...)
-		if code != exitUsage || !strings.Contains(errs, "table t has") {
-			t.Errorf("%v: exit code %d, stderr %q", args, code, errs)
+	tests := []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--key", "b"}, exitUsage, "table t has key id, not b; leave it out"},
+		{[]string{"--append-only"}, exitUsage, "table t has key id and cannot be one that only gains rows"},
+		{[]string{"--format", "debezium-json"}, exitUsage, "table t has format rows-json, not debezium-json"},
+		{[]string{"--order", "b"}, exitUsage, "table t has another ordering column"},
+		{[]string{"--topic", "other"}, exitUsage, "table t has source topic t, not other"},
+		{[]string{"--partition-by", "bucket(4, id)"}, exitUsage, "table t is partitioned otherwise"},
+		{[]string{"--format-option", "tombstone=ignore"}, exitUsage, "without the option tombstone=ignore"},
+		{[]string{"--partitions", "3"}, exitUsage, "source topic t has 1 partition(s), not 3"},
+		{[]string{"--commit-interval", "5s"}, exitDone, "note: table t keeps the commit interval it was made with, 1000 ms"},
+		{[]string{"--commit-interval", "1s"}, exitDone, ""},
+		{[]string{"--property", "a=b"}, exitDone, `note: table t keeps its own property a; set it with "varve table alter t --set"`},
+	}
+	for _, tc := range tests {
+		code, _, errs := varveWith(t, nil, in, append([]string{"load", "--data", data, "--table", "t", "-", "--log-level", "error"}, tc.args...)...)
+		if code != tc.code || !strings.Contains(errs, tc.want) || tc.want == "" && errs != "" {
+			t.Errorf("%v: exit code %d, want %d; stderr %q, want %q in it", tc.args, code, tc.code, errs, tc.want)
 		}
 	}
 }

@@ -88,7 +88,11 @@ func (a *app) loadCommand() *cobra.Command {
 			"A key or value that is a JSON text stands for that text, a null value is a tombstone.\n\n" +
 			"The schema comes from --schema, from the events' own schema, or is inferred from the\n" +
 			"first 10,000 events and shown. Events that cannot be read go to the topic <topic>.dlq,\n" +
-			"or stop the load with --on-error stop.",
+			"or stop the load with --on-error stop.\n\n" +
+			"The result counts what came of this load: upserts and deletes after events of one key\n" +
+			"in the same file were folded into the last of them, so they may be fewer than events.\n" +
+			"Loading a file again, also one whose load was interrupted, publishes its events again:\n" +
+			"a table with a key ends with the same rows, an append-only table has them twice.",
 		Example: "  varve load --data ./varve-data --table shop.orders --format debezium-json --key order_id events.jsonl\n" +
 			"  zcat orders.jsonl.gz | varve load --table shop.orders --format rows-json --key order_id --order updated_at -\n" +
 			"  varve load --table log.clicks --format rows-json --append-only --partition-by 'day(at)' clicks-*.jsonl",
@@ -254,20 +258,25 @@ func (a *app) placed(ctx context.Context, c *topology.Conn, def *schemas.Definit
 	if have == 0 {
 		have = max(1, partitions)
 	}
-	if have == 1 || !def.Keyed() {
-		return src.next, nil
-	}
-	s, err := newSpread(def, have)
-	if err != nil {
-		return nil, err
+	var s *spread
+	if have > 1 && def.Keyed() {
+		if s, err = newSpread(def, have); err != nil {
+			return nil, err
+		}
 	}
 	return func() (*topology.SourceEvent, error) {
 		e, err := src.next()
 		if err != nil {
 			return nil, err
 		}
+		if e.Partition >= int32(have) {
+			return nil, usagef("%s: the record names partition %d, and topic %s has 0 to %d; the records before it are published", src.whereGiven(), e.Partition, def.SourceTopic, have-1)
+		}
+		if s == nil {
+			return e, nil
+		}
 		if err := s.place(e); err != nil {
-			return nil, usagef("%s: %w", src.where(), err)
+			return nil, usagef("%s: %w", src.whereGiven(), err)
 		}
 		return e, nil
 	}, nil
@@ -284,7 +293,14 @@ func (a *app) define(ctx context.Context, c *topology.Conn, w *wish, src *eventS
 	switch {
 	case have != nil:
 		if w.schemaFile != "" {
-			a.notef("table %s is there; --schema is not read", w.name)
+			a.notef("note: table %s is there; --schema is not read", w.name)
+		}
+		notes, err := w.unread(have.Definition)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range notes {
+			a.notef("note: %s", n)
 		}
 		w.like(have.Definition)
 		schema = *have.Definition.Schema()

@@ -188,6 +188,12 @@ func TestCommandsOnAStoppedFolder(t *testing.T) {
 	wantLines(t, quiet("delete", "t", "--key", "id=2"), `"settled": true`, `"rows_deleted": 1`)
 	wantLines(t, quiet("table", "alter", "t", "--add", "note string default none", "--set", "a.b=c"), `"changed": true`, `"name": "note"`)
 	wantRows(t, scanned(t, data, "t"), "1,5,none")
+	// A delete takes no shards but its table's.
+	load(t, "{\"id\":1}\n", "--data", data, "--table", "beside", "--format", "rows-json", "--key", "id", "-")
+	if code, _, errs := varve(t, "delete", "t", "--key", "id=3", "--data", data, "--log-level", "debug"); code != exitDone || !strings.Contains(errs, "shard claimed\" table=t ") || strings.Contains(errs, "table=beside") {
+		t.Errorf("delete of one table: exit code %d, stderr %s", code, errs)
+	}
+	wantLines(t, quiet("table", "drop", "beside", "--yes"), "location")
 	wantLines(t, quiet("status"), `"running": false`, `"lag": 0`)
 	wantLines(t, quiet("transaction", "show", "t", "1"), `"type": "CreateTable"`, `"code": "accepted"`, `"source_topic": "t"`)
 

@@ -195,6 +195,13 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 	var schema schemas.Schema
 	switch {
 	case have != nil:
+		notes, err := w.unread(have.Definition)
+		if err != nil {
+			return "", err
+		}
+		for _, n := range notes {
+			a.log.Warn(n)
+		}
 		want.like(have.Definition)
 		schema = *have.Definition.Schema()
 	case w.schemaFile != "":

@@ -37,7 +37,7 @@ func (a *app) scanCommand() *cobra.Command {
 			"  varve scan shop.orders --as-of 2026-08-01T10:30:00Z --output jsonl",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.limit < 0 {
+			if o.limit < 0 || o.limit == 0 && a.given("limit") {
 				return usagef("--limit %d: a limit is 1 or more", o.limit)
 			}
 			l, err := a.openLake(cmd.Context())

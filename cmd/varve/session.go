@@ -66,7 +66,7 @@ func closeNode(ctx context.Context, n *topology.Node) error {
 
 // connect reaches the node that runs on the data folder, or opens the stopped
 // folder with these roles.
-func (a *app) connect(ctx context.Context, roles ...string) (*session, error) {
+func (a *app) connect(ctx context.Context, tables []string, roles ...string) (*session, error) {
 	conn, _, err := topology.Dial(ctx, a.data, topology.ClientOptions{Logger: a.log})
 	if err == nil {
 		return &session{Conn: conn, status: func(ctx context.Context) (*topology.Status, error) {
@@ -84,6 +84,7 @@ func (a *app) connect(ctx context.Context, roles ...string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Tables = tables
 	old, err := readNodeFacts(a.data)
 	if err != nil {
 		return nil, err
@@ -112,7 +113,12 @@ func (s *session) close(ctx context.Context, err error) error {
 
 // with runs fn in a session.
 func (a *app) with(ctx context.Context, roles []string, fn func(s *session) error) error {
-	s, err := a.connect(ctx, roles...)
+	return a.withTables(ctx, nil, roles, fn)
+}
+
+// withTables is with, where a node that is started for it ingests only these tables.
+func (a *app) withTables(ctx context.Context, tables, roles []string, fn func(s *session) error) error {
+	s, err := a.connect(ctx, tables, roles...)
 	if err != nil {
 		return err
 	}

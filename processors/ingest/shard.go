@@ -531,6 +531,9 @@ func (s *Shard) claimed(d *processors.Decided) error {
 		s.lose()
 		return nil
 	}
+	if o.Code == record.Rejected && o.Reason == record.NoTable {
+		return ErrDropped // before this owner began to read
+	}
 	if o.Code != record.Accepted {
 		return fmt.Errorf("the claim was %s: %s", o.Code, o.Reason)
 	}
@@ -548,7 +551,7 @@ func (s *Shard) claimed(d *processors.Decided) error {
 	}
 	s.switchTo = nil
 	s.stage = Running
-	s.log.Info("shard claimed", "epoch", s.epoch, "source", s.sourceEnd, "requests", s.requestEnd)
+	s.log.Debug("shard claimed", "epoch", s.epoch, "source", s.sourceEnd, "requests", s.requestEnd)
 	return nil
 }
 

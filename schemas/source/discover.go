@@ -1,6 +1,7 @@
 package source
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,7 +69,10 @@ func Discover(format string, options []schemas.Property, sample []Record, keyCol
 			"list it in columns.exclude to leave it out (all such columns: %s)", rows.nested[0], strings.Join(rows.nested, ", "))
 	}
 	if len(rows.columns) == 0 {
-		return nil, notes, fmt.Errorf("none of the %d sampled records holds a row; pass the table's schema", len(sample))
+		if len(sample) == 0 {
+			return nil, notes, errors.New("there are no events")
+		}
+		return nil, notes, fmt.Errorf("none of the first %d events holds a row", len(sample))
 	}
 	return rows.schema(keys, keyCols, notes)
 }
