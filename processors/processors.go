@@ -1,10 +1,16 @@
 package processors
 
 import (
+	"errors"
+
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 )
+
+// ErrNotTaken marks errors of records that a topic does not take, now or later:
+// one that is too large, or a producer that must not go on.
+var ErrNotTaken = errors.New("not taken by the topic")
 
 // Appender appends to one partition of the transactions topic. It does not
 // wait: done is called once, later or at once, on the goroutine that drives

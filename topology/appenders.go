@@ -2,6 +2,8 @@ package topology
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/varve-io/varve/processors"
@@ -21,8 +23,16 @@ type logAppender struct {
 func (a *logAppender) Append(m record.Message, done func(offset int64, err error)) {
 	e := Entry{Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: append([]byte(nil), m.Header[:]...)}}}
 	a.producer.Append(a.ctx, a.topic, a.partition, e, func(offset int64, err error) {
-		a.box.post(func() { done(offset, err) })
+		a.box.post(func() { done(offset, notTaken(err)) })
 	})
+}
+
+// notTaken marks the errors after which sending again cannot help.
+func notTaken(err error) error {
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrProducerStopped) {
+		return fmt.Errorf("%w: %w", processors.ErrNotTaken, err)
+	}
+	return err
 }
 
 // outcomeSender sends outcome messages of one partition.
@@ -36,7 +46,7 @@ type outcomeSender struct {
 
 func (s *outcomeSender) Send(m statestore.Message, done func(error)) {
 	s.producer.Append(s.ctx, s.topic, s.partition, Entry{Key: m.Key, Value: m.Value}, func(_ int64, err error) {
-		s.box.post(func() { done(err) })
+		s.box.post(func() { done(notTaken(err)) })
 	})
 }
 
@@ -104,7 +114,7 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 		e.Headers = append(e.Headers[:6:6], Header{Key: "varve.stub", Value: []byte("the event is too large for a dead letter; read it at its topic, partition and offset")})
 	}
 	s.producer.Append(s.ctx, s.topic, 0, e, func(_ int64, err error) {
-		s.box.post(func() { done(err) })
+		s.box.post(func() { done(notTaken(err)) })
 	})
 }
 

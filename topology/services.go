@@ -12,6 +12,8 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
 )
@@ -141,7 +143,13 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 		if len(n.opt.Tables) > 0 && !slices.Contains(n.opt.Tables, t.Name) {
 			continue
 		}
-		if err := n.Ingest(ctx, t); err != nil {
+		err := n.Ingest(ctx, t)
+		if errors.Is(err, ErrNoTopic) && len(t.Shards) == 0 {
+			// It was made without its topic, which may come; Ingest is called again then.
+			n.log.Warn("a table waits for its source topic", "table", t.Name, "topic", t.Definition.SourceTopic)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -235,6 +243,9 @@ func (n *Conn) EnsureTable(ctx context.Context, def schemas.Definition) (t *stat
 	if !errors.Is(err, ErrNoTable) {
 		return nil, false, err
 	}
+	if err := checkIngestable(&def); err != nil {
+		return nil, false, err
+	}
 	c := record.CreateTable{Definition: def}
 	if c.Definition.Location == "" {
 		c.Definition.Location = n.store.Location(tablePath(def.Name))
@@ -264,6 +275,25 @@ func (n *Conn) EnsureTable(ctx context.Context, def schemas.Definition) (t *stat
 		return t, false, sameTable(t.Definition, &def)
 	}
 	return t, true, nil
+}
+
+// checkIngestable refuses a definition that apply would take, but no shard
+// could work with: it would stand in every node's way from then on.
+func checkIngestable(d *schemas.Definition) error {
+	if len(d.Schemas) == 0 || d.SchemaByID(d.CurrentSchema) == nil {
+		return nil // apply says what is wrong with it
+	}
+	_, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: d.Schema()})
+	if err == nil && d.Keyed() {
+		_, err = rows.NewKeyEncoder(d.Schema(), d.Key)
+	}
+	if spec := d.Spec(d.DefaultSpec); err == nil && spec != nil && len(spec.Fields) > 0 {
+		_, err = rows.NewTupleEncoder(d.Schema(), spec)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: table %s: %w", ErrConfig, d.Name, err)
+	}
+	return nil
 }
 
 func tablePath(name string) string {

@@ -33,6 +33,8 @@ type ShardStatus struct {
 	Partition  int32
 	Stage      ingest.Stage
 	Err        string // why it stopped
+	Waiting    string // what it waits for: a store, a disk, a broker that is away
+	ReadFrom   int64  // log offset from which it read at its start: what its index and side file had not kept
 	Position   int64  // next source offset to read
 	SourceEnd  int64  // end of what was accepted; -1 while appends are in flight
 	SourceHigh int64  // high watermark of the source as last heard
@@ -48,6 +50,8 @@ type shardWorker struct {
 	cfg     ingest.Config
 	box     *mailbox
 	decided *decidedReader
+	// readFrom is where that reader began.
+	readFrom int64
 
 	mu       sync.Mutex
 	status   ShardStatus
@@ -135,7 +139,8 @@ func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic T
 	if w.shard, err = ingest.New(ctx, w.cfg, t.Definition); err != nil {
 		return err
 	}
-	if w.decided, err = openDecided(ctx, n.client, n.topics, part, w.shard.LogFrom()); err != nil {
+	w.readFrom = w.shard.LogFrom()
+	if w.decided, err = openDecided(ctx, n.client, n.topics, part, w.readFrom); err != nil {
 		return errors.Join(err, w.shard.Abandon())
 	}
 	w.publish(-1)
@@ -175,14 +180,17 @@ func (w *shardWorker) publish(high int64) {
 	w.status = ShardStatus{
 		Table: w.cfg.Table, TableID: w.cfg.TableID, Topic: w.cfg.Shard.Topic, Partition: w.cfg.Shard.Partition,
 		Stage: s.Stage(), Position: s.SourceFrom(), SourceEnd: s.SourceEnd(), SourceHigh: high,
-		Decided: s.Decided(), Idle: s.Idle(),
+		Decided: s.Decided(), Idle: s.Idle(), ReadFrom: w.readFrom,
 	}
 	if err := s.Err(); err != nil {
 		w.status.Err = err.Error()
 	}
+	if err := s.Waiting(); err != nil {
+		w.status.Waiting = err.Error()
+	}
 }
 
-// forget takes a shard of a dropped table out of the node.
+// forget takes a shard of a dropped table, or a retired one, out of the node.
 func (w *shardWorker) forget() {
 	name := shardName(w.cfg.Table, w.cfg.Shard.Partition)
 	w.n.mu.Lock()
@@ -256,11 +264,15 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		}
 	}()
 	src := newSourceFeed(w)
+	ended := false
 	defer func() {
 		stop()
 		src.stop()
 		readers.Wait()
 		err = errors.Join(err, w.shard.Close())
+		if ended {
+			w.forget()
+		}
 	}()
 	tick := time.NewTicker(shardTick)
 	defer tick.Stop()
@@ -278,8 +290,8 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		case ingest.Stopped:
 			w.publish(-1)
 			err := w.shard.Err()
-			if errors.Is(err, ingest.ErrDropped) {
-				w.forget()
+			if errors.Is(err, ingest.ErrDropped) || errors.Is(err, ingest.ErrRetired) {
+				ended = true // as someone asked
 				return nil
 			}
 			return err
@@ -288,6 +300,10 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		case ingest.Fenced:
 			w.publish(-1)
 			return fmt.Errorf("table %s, %s/%d: another owner claimed the shard; this node gives it up: stop one of them, then start this one again", w.cfg.Table, w.cfg.Shard.Topic, w.cfg.Shard.Partition)
+		}
+		news := decided
+		if !w.shard.WantsDecided() {
+			news = nil
 		}
 		var batches <-chan sourceBatch
 		if w.shard.WantsSource() && !noSource {
@@ -303,7 +319,7 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 				return nil
 			}
 			return err
-		case ds := <-decided:
+		case ds := <-news:
 			w.shard.OnDecided(ctx, ds)
 			w.shard.Tick(ctx, nowMs())
 		case b := <-batches:

@@ -192,7 +192,17 @@ func (a *Admin) EnsureTopics(ctx context.Context, t Topics) error {
 			return err
 		}
 	}
-	return a.checkTopics(ctx, cluster, t)
+	// A broker may not have heard yet of a topic that another one has just told of.
+	const limit = 30 * time.Second
+	for end := time.Now().Add(limit); ; {
+		err := a.checkTopics(ctx, cluster, t)
+		if !errors.Is(err, ErrNoTopic) || time.Now().After(end) {
+			return err
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // CheckTopics refuses topics that would break a rule: missing ones, another partition count, settings that

@@ -166,7 +166,7 @@ func (s *Shard) flush(ctx context.Context) error {
 		}
 		ref, err := s.cfg.Bodies.Put(ctx, enc)
 		if err != nil {
-			return err
+			return away(err)
 		}
 		a.Changes = &ref
 	}
@@ -174,7 +174,7 @@ func (s *Shard) flush(ctx context.Context) error {
 	env.Request = record.RequestID{} // epoch and counter decide (L9)
 	m, err := s.cfg.Bodies.Message(ctx, env, &a)
 	if err != nil {
-		return err
+		return away(err)
 	}
 	if s.index != nil {
 		if err := s.index.Push(uint64(a.Counter), entries); err != nil {
@@ -191,9 +191,10 @@ func (s *Shard) flush(ctx context.Context) error {
 			return
 		}
 		if err != nil {
-			s.fail(fmt.Errorf("append rows of source offsets [%d,%d): %w", a.SourceFrom, a.SourceTo, err))
+			s.unsent(fmt.Sprintf("append rows of source offsets [%d,%d)", a.SourceFrom, a.SourceTo), err)
 			return
 		}
+		s.there(&s.appendWait)
 		for i := range s.flight {
 			if s.flight[i].counter == a.Counter {
 				s.flight[i].offset = offset
@@ -395,7 +396,7 @@ func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *recor
 		return err
 	}
 	if err := s.cfg.Store.Create(ctx, key, out.Bytes()); err != nil {
-		return fmt.Errorf("write data file %s: %w", key, err)
+		return away(fmt.Errorf("write data file %s: %w", key, err))
 	}
 	a.Files = append(a.Files, record.DataFile{
 		ID: id, Rows: info.Rows, Bytes: info.Bytes, SpecID: s.def.DefaultSpec, Partition: slices.Clone(tuple),
@@ -433,7 +434,7 @@ func (s *Shard) answers(ctx context.Context, from, to int64) ([]answer, error) {
 	for i := range reqs {
 		b, err := s.cfg.Bodies.Get(ctx, &reqs[i].Keys)
 		if err != nil {
-			return nil, err
+			return nil, away(err)
 		}
 		var k record.KeysBody
 		if err := record.DecodeKeysBody(b, &k); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore/keyindex"
+	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // appended takes the outcome of an AppendRows of the table.
@@ -25,7 +26,7 @@ func (s *Shard) appended(ctx context.Context, d *processors.Decided) error {
 		if errors.Is(err, record.ErrUndecodable) {
 			return nil // rejected as such by everyone (L7)
 		}
-		return err
+		return away(err)
 	}
 	var a record.AppendRows
 	if err := a.Decode(body); err != nil {
@@ -64,21 +65,23 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 	if len(s.flight) == 0 || s.flight[0].counter != a.Counter {
 		return fmt.Errorf("append %d of epoch %d was accepted out of turn", a.Counter, a.Epoch)
 	}
+	if s.index != nil {
+		if err := s.index.ConfirmAt(uint64(a.Counter), m.Offset, m.TimeMs); err != nil {
+			return awayDisk(err)
+		}
+		s.expire(m.TimeMs)
+	}
 	for i := range s.flight[0].files {
 		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 	}
 	s.flight = append(s.flight[:0], s.flight[1:]...)
-	if s.index != nil {
-		if err := s.index.ConfirmAt(uint64(a.Counter), m.Offset, m.TimeMs); err != nil {
-			return err
-		}
-		s.expire(m.TimeMs)
-	}
-	if err := s.keepSide(m); err != nil {
-		return err
-	}
+	s.keepSide(m)
 	if s.sinceIndex++; s.sinceIndex >= s.cfg.CheckpointAppends {
-		return s.checkpoint(ctx)
+		if err := s.checkpoint(ctx); err != nil {
+			// It only spares a later owner some reading: an eighth of the way on it is tried again.
+			s.sinceIndex -= max(s.cfg.CheckpointAppends/8, 1)
+			s.log.Warn("no index checkpoint", "error", err)
+		}
 	}
 	return nil
 }
@@ -98,10 +101,12 @@ func (s *Shard) lose() {
 
 func (s *Shard) expire(nowMs int64) { s.index.Expire(nowMs - s.def.TombstoneTTLMs) }
 
-func (s *Shard) keepSide(m *record.OutcomeMessage) error {
+// keepSide saves the side file from time to time. Without it a restart reads
+// more of the log, so a failure is no reason to stop.
+func (s *Shard) keepSide(m *record.OutcomeMessage) {
 	s.side.Offset = max(s.side.Offset, m.Offset)
 	if s.sideAge++; s.sideAge < s.cfg.SideAppends {
-		return nil
+		return
 	}
 	s.sideAge = 0
 	indexed := m.Offset
@@ -109,11 +114,15 @@ func (s *Shard) keepSide(m *record.OutcomeMessage) error {
 		indexed = s.index.Offset()
 	}
 	s.side.prune(s.requestEnd, indexed, m.TimeMs-2*s.def.TombstoneTTLMs)
-	return s.side.save(s.cfg.FS, s.cfg.Dir)
+	if err := s.side.save(s.cfg.FS, s.cfg.Dir); err != nil {
+		s.log.Warn("the side file could not be saved; a restart reads more of the log", "error", err)
+	}
 }
 
 // foldOwn folds an accepted AppendRows of this shard that an earlier owner
-// made (K4): key change list, rows, then the answers of its request range.
+// made (K4): key change list, rows, then the answers of its request range. All
+// that may be away is read before the first of it is folded: a record is folded
+// whole or not at all.
 func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
 	if m.Offset > s.side.Offset {
 		for i := range a.Files {
@@ -123,16 +132,16 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 	if s.index == nil || m.Offset <= s.index.Offset() {
 		return nil
 	}
+	var entries []keyindex.Entry // a key is in the list or in one file
 	if a.Changes != nil {
 		b, err := s.cfg.Bodies.Get(ctx, a.Changes)
 		if err != nil {
-			return err
+			return away(err)
 		}
 		var body record.RowsBody
 		if err := record.DecodeRowsBody(b, &body); err != nil {
 			return fmt.Errorf("rows body: %w", err)
 		}
-		entries := make([]keyindex.Entry, 0, len(body.Changes))
 		for i := range body.Changes {
 			c := &body.Changes[i]
 			k, err := indexKey(s.keys, s.cfg.Deployment, c.Key)
@@ -143,23 +152,21 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 				Key: k, RowID: keyindex.NoRowID, HasOrder: c.HasOrder, Order: c.Order, Offset: m.Offset, Time: m.TimeMs,
 			})
 		}
-		if err := s.applyFold(entries, m.Offset); err != nil {
-			return err
-		}
 	}
 	for i := range a.Files {
 		f := &a.Files[i]
-		entries, err := s.readEntries(ctx, a.Epoch, f.ID, f.Rows)
+		rows, err := s.readEntries(ctx, a.Epoch, f.ID, f.Rows)
 		if err != nil {
 			return err
 		}
-		if err := s.applyFold(entries, m.Offset); err != nil {
-			return err
-		}
+		entries = append(entries, rows...)
 	}
 	answers, err := s.answers(ctx, a.RequestFrom, a.RequestTo)
 	if err != nil {
 		return err
+	}
+	if err := s.applyFold(entries, m.Offset); err != nil {
+		return awayDisk(err)
 	}
 	for i := range answers {
 		if err := s.foldAnswer(m, &answers[i]); err != nil {
@@ -228,14 +235,22 @@ func (s *Shard) readColumns(ctx context.Context, epoch int64, id uint64) (*fileC
 	if err != nil {
 		return nil, err
 	}
+	failed := func(err error) (*fileColumns, error) { return nil, fmt.Errorf("read data file %s: %w", key, err) }
 	obj, err := s.cfg.Store.Open(ctx, key)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return failed(fmt.Errorf("%w; the log has it: restore it", err))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read data file %s: %w", key, err)
+		return failed(away(err))
 	}
 	defer obj.Close()
-	file, err := rows.Open(obj, obj.Size())
+	watched := &watchedReader{ReaderAt: obj}
+	file, err := rows.Open(watched, obj.Size())
+	if watched.err != nil {
+		return failed(away(watched.err))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read data file %s: %w", key, err)
+		return failed(err)
 	}
 	schema := s.def.Schema()
 	want := make([]schemas.Field, 0, 4)
@@ -250,8 +265,11 @@ func (s *Shard) readColumns(ctx context.Context, epoch int64, id uint64) (*fileC
 		want = append(want, schema.Fields[schema.ByID(s.def.Order.Column)])
 	}
 	cols, err := file.Read(want)
+	if watched.err != nil {
+		return failed(away(watched.err))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read data file %s: %w", key, err)
+		return failed(err)
 	}
 	c := &fileColumns{keys: cols[:n], rowID: &cols[n], own: &cols[n+1], n: cols[0].Len()}
 	if len(cols) > n+2 {
@@ -308,6 +326,7 @@ func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *re
 	if s.index == nil || m.Offset <= s.index.Offset() && s.stage != Running {
 		return nil
 	}
+	var dead []keyindex.Entry
 	for i := range a.Deletes {
 		f, mine := s.side.Files[a.Deletes[i].File]
 		if !mine {
@@ -317,32 +336,32 @@ func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *re
 		if err != nil {
 			return fmt.Errorf("delete block of a sibling shard: %w", err)
 		}
-		if err := s.foldDeath(ctx, m, f, a.Deletes[i].File, set); err != nil {
+		if dead, err = s.foldDeath(ctx, dead, m, f, a.Deletes[i].File, set); err != nil {
 			return err
 		}
 	}
-	return nil
+	return awayDisk(s.applyFold(dead, m.Offset))
 }
 
-func (s *Shard) foldDeath(ctx context.Context, m *record.OutcomeMessage, f fileInfo, id uint64, set *roaring.Bitmap) error {
+// foldDeath appends the tombstones of the versions that a block killed.
+func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.OutcomeMessage, f fileInfo, id uint64, set *roaring.Bitmap) ([]keyindex.Entry, error) {
 	c, err := s.readColumns(ctx, f.Epoch, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var scratch []byte
-	var dead []keyindex.Entry
 	for it := set.Iterator(); it.HasNext(); {
 		row := int(it.Next())
 		if row >= c.n {
-			return fmt.Errorf("delete block names row %d of data file %d, which has %d", row, id, c.n)
+			return nil, fmt.Errorf("delete block names row %d of data file %d, which has %d", row, id, c.n)
 		}
 		var e keyindex.Entry
 		if e, scratch, err = s.rowEntry(c, id, row, scratch); err != nil {
-			return err
+			return nil, err
 		}
 		found, err := s.index.Lookup([]keyindex.Key{e.Key}, nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if x := &found[0]; x.Present && x.File == id && x.Pos == uint32(row) {
 			dead = append(dead, keyindex.Entry{
@@ -350,5 +369,5 @@ func (s *Shard) foldDeath(ctx context.Context, m *record.OutcomeMessage, f fileI
 			})
 		}
 	}
-	return s.applyFold(dead, m.Offset)
+	return dead, nil
 }

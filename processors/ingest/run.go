@@ -17,6 +17,7 @@ import (
 // not kept after it returns, but for records parked behind a schema change,
 // which are copied.
 func (s *Shard) OnSource(ctx context.Context, nowMs int64, recs []source.Record, next int64) {
+	s.nowMs = nowMs
 	if s.stage != Running {
 		return
 	}
@@ -38,7 +39,7 @@ func (s *Shard) take(ctx context.Context, recs []source.Record, next int64) erro
 			continue // read again after a seek
 		}
 		ok, err := s.decode(ctx, r)
-		if err != nil {
+		if err != nil || s.stage != Running {
 			return err
 		}
 		if !ok {
@@ -144,13 +145,13 @@ func (s *Shard) deadLetter(r *source.Record, reject *source.Reject) error {
 		return fmt.Errorf("%w: source offset %d: %s; mend the event, skip it with `varve table skip`, or run with --on-error dlq", ErrRefused, r.Offset, reject)
 	}
 	s.letters++
-	epoch := s.epoch
+	epoch, offset := s.epoch, r.Offset
 	s.cfg.Letters.Send(&processors.DeadLetter{Record: r, Table: s.cfg.Table, Reject: reject}, func(err error) {
 		if epoch != s.epoch || s.stage != Running {
 			return
 		}
 		if err != nil {
-			s.fail(fmt.Errorf("send a dead letter of source offset %d: %w", r.Offset, err))
+			s.unsent(fmt.Sprintf("send a dead letter of source offset %d", offset), err)
 			return
 		}
 		s.letters--
@@ -183,7 +184,7 @@ func (s *Shard) alter(ctx context.Context, c *source.SchemaChange) error {
 	s.log.Info("the events' schema changed", "new_columns", len(a.Add), "wider_columns", len(a.Widen))
 	s.cfg.Log.Append(m, func(_ int64, err error) {
 		if err != nil && epoch == s.epoch && s.stage == Running {
-			s.fail(fmt.Errorf("append a schema change: %w", err))
+			s.unsent("append a schema change", err)
 		}
 	})
 	return nil
@@ -191,6 +192,8 @@ func (s *Shard) alter(ctx context.Context, c *source.SchemaChange) error {
 
 // Tick flushes what is due and takes up what waited.
 func (s *Shard) Tick(ctx context.Context, nowMs int64) {
+	s.nowMs = nowMs
+	s.takeDecided(ctx)
 	if s.stage == Running {
 		s.advance(ctx, nowMs)
 	}
@@ -213,8 +216,13 @@ func (s *Shard) due(nowMs int64) bool {
 func (s *Shard) advance(ctx context.Context, nowMs int64) {
 	for s.stage == Running {
 		// A dead letter is acknowledged before the append that covers it (A4).
-		if s.due(nowMs) && s.letters == 0 && len(s.flight) < s.cfg.InFlight {
-			if err := s.flush(ctx); err != nil {
+		if s.due(nowMs) && s.letters == 0 && len(s.flight) < s.cfg.InFlight && s.appendWait.mayTry(nowMs) {
+			err := s.flush(ctx)
+			if isAway(err) {
+				s.wait(&s.appendWait, err)
+				return
+			}
+			if err != nil {
 				s.fail(err)
 				return
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -108,10 +109,17 @@ type Shard struct {
 	side    *side
 	sideAge int
 
-	decided     int64 // newest decided offset read
+	nowMs      int64   // of the newest Tick or OnSource
+	appendWait backoff // of flushes, appends and claims
+	decideWait backoff // of taking decided entries
+
+	undecided   []processors.Decided // read, and waiting for what is away
+	tableDone   bool                 // of the first of them all was done but the index's offset
+	decided     int64                // newest decided offset taken
 	decidedTime int64
-	claimID     record.RequestID // of the claim under way
-	claims      int64            // claims made, to tell an old callback from a new one
+	claimID     record.RequestID   // of the claim under way
+	claimIDs    []record.RequestID // of this owner's newest claims
+	claims      int64              // claims made, to tell an old callback from a new one
 
 	epoch      int64
 	writer     uint32
@@ -342,7 +350,7 @@ func (s *Shard) fail(err error) {
 
 // Claim appends a ClaimShard (A2). What the shard held of an older epoch is gone.
 func (s *Shard) Claim(ctx context.Context) {
-	if s.stage == Stopped {
+	if s.stage == Stopped || !s.appendWait.mayTry(s.nowMs) {
 		return
 	}
 	s.dropEpoch()
@@ -351,6 +359,7 @@ func (s *Shard) Claim(ctx context.Context) {
 	n := s.claims
 	env := s.envelope()
 	s.claimID = env.Request
+	s.claimIDs = append(s.claimIDs[max(0, len(s.claimIDs)-15):], env.Request)
 	m, err := s.cfg.Bodies.Message(ctx, env, &record.ClaimShard{Shard: s.cfg.Shard, LogStart: s.cfg.LogStart, Member: s.cfg.Member})
 	if err != nil {
 		s.fail(err)
@@ -358,7 +367,7 @@ func (s *Shard) Claim(ctx context.Context) {
 	}
 	s.cfg.Log.Append(m, func(_ int64, err error) {
 		if err != nil && n == s.claims && s.stage == Claiming {
-			s.fail(fmt.Errorf("append a claim: %w", err))
+			s.unsent("append a claim", err)
 		}
 	})
 }
@@ -388,16 +397,32 @@ func isRequest(d *processors.Decided, id record.RequestID) bool {
 	return record.DecodeEnvelope(d.Record.Key, d.Record.Header, d.Record.Value, &env) == nil && env.Request == id
 }
 
-// OnDecided takes decided entries, in order, from LogFrom on.
+// OnDecided takes decided entries, in order, from LogFrom on. It may be called
+// at any time, but should not be unless WantsDecided.
 func (s *Shard) OnDecided(ctx context.Context, entries []processors.Decided) {
-	for i := range entries {
-		if s.stage == Stopped {
+	s.undecided = append(s.undecided, entries...)
+	s.takeDecided(ctx)
+}
+
+// WantsDecided says whether OnDecided has taken all that it was given.
+func (s *Shard) WantsDecided() bool { return len(s.undecided) == 0 }
+
+func (s *Shard) takeDecided(ctx context.Context) {
+	for len(s.undecided) > 0 && s.stage != Stopped && s.decideWait.mayTry(s.nowMs) {
+		err := s.decide(ctx, &s.undecided[0])
+		if isAway(err) {
+			s.wait(&s.decideWait, err)
 			return
 		}
-		if err := s.decide(ctx, &entries[i]); err != nil {
+		if err != nil {
 			s.fail(err)
 			return
 		}
+		s.undecided = s.undecided[1:]
+		s.there(&s.decideWait)
+	}
+	if len(s.undecided) == 0 {
+		s.undecided = nil
 	}
 }
 
@@ -406,20 +431,22 @@ func (s *Shard) decide(ctx context.Context, d *processors.Decided) error {
 	if m.Derived {
 		return nil
 	}
-	s.decided, s.decidedTime = m.Offset, m.TimeMs
-	if m.TableID == s.cfg.TableID && m.Table == s.cfg.Table {
+	if m.TableID == s.cfg.TableID && m.Table == s.cfg.Table && !s.tableDone {
 		if err := s.decideTable(ctx, d); err != nil {
 			return fmt.Errorf("log offset %d: %w", m.Offset, err)
 		}
 	}
+	s.tableDone = true
+	s.decided, s.decidedTime = m.Offset, m.TimeMs
 	if m.Offset > s.side.Offset {
 		s.side.Offset = m.Offset
 	}
 	if s.index != nil && m.Offset > s.index.Offset() {
 		if err := s.index.SetOffset(m.Offset); err != nil {
-			return err
+			return awayDisk(err)
 		}
 	}
+	s.tableDone = false
 	return nil
 }
 
@@ -446,7 +473,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok && m.Offset > s.side.Offset {
 			_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 			if err != nil {
-				return err
+				return away(err)
 			}
 			v, err := record.DecodeBody(record.TypeDeleteKeys, 1, body)
 			if err != nil {
@@ -493,7 +520,7 @@ func (s *Shard) closedBy(ctx context.Context, d *processors.Decided) error {
 	}
 	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if err != nil {
-		return err
+		return away(err)
 	}
 	v, err := record.DecodeBody(m.Type, 1, body)
 	if err != nil {
@@ -513,6 +540,10 @@ func (s *Shard) closedBy(ctx context.Context, d *processors.Decided) error {
 	}
 	switch m.Type {
 	case record.TypeClaimShard:
+		if slices.ContainsFunc(s.claimIDs, func(id record.RequestID) bool { return isRequest(d, id) }) {
+			s.lose() // a claim of this owner's own that was given up for lost
+			return nil
+		}
 		s.fence(m.Offset)
 	case record.TypeSkipSource:
 		s.lose()
@@ -550,7 +581,7 @@ func (s *Shard) claimed(d *processors.Decided) error {
 		}
 	}
 	s.switchTo = nil
-	s.stage = Running
+	s.stage, s.appendWait.err = Running, nil
 	s.log.Debug("shard claimed", "epoch", s.epoch, "source", s.sourceEnd, "requests", s.requestEnd)
 	return nil
 }
@@ -559,7 +590,7 @@ func (s *Shard) claimed(d *processors.Decided) error {
 func (s *Shard) published(ctx context.Context, d *processors.Decided) error {
 	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if err != nil {
-		return err
+		return away(err)
 	}
 	v, err := record.DecodeBody(record.TypeSnapshotCommitted, 1, body)
 	if err != nil {

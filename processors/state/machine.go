@@ -22,6 +22,10 @@ const (
 	VectorBudget = 64 << 20
 	// MaxCutDelayMs bounds that.
 	MaxCutDelayMs = 60_000
+	// resendMinMs and resendMaxMs bound the wait before outcomes that did not
+	// reach their topic are sent again.
+	resendMinMs = 100
+	resendMaxMs = 10_000
 	// cutSoonMs is the interval of cuts after CutSoon.
 	cutSoonMs = 50
 	// cutRetryMs is how long a Cut that got no outcome is waited for.
@@ -46,10 +50,15 @@ type Config struct {
 // Machine drives one partition's state. One goroutine uses it.
 type Machine struct {
 	cfg       Config
+	nowMs     int64 // of the newest OnLog
 	bytes     int64 // applied since the last commit
 	unflushed int64 // committed since the last flush
 	lastMs    int64 // of the last commit
 	sent      int64 // newest outcome offset that the topic has
+	sending   int   // outcomes on their way
+	unsent    error // why outcomes wait in the outbox, nil: they do not
+	resendMs  int64 // when they are sent again
+	backoffMs int64
 	err       error
 	ready     bool // the log was applied up to where it ended at the start
 	soon      bool // cuts do not wait for their interval
@@ -113,17 +122,38 @@ func (m *Machine) Resume(last int64) error {
 }
 
 func (m *Machine) send(x statestore.Message) {
-	if x.Offset <= m.sent {
-		return
+	if x.Offset <= m.sent || m.unsent != nil {
+		return // there, or in the outbox until resend
 	}
+	m.sending++
 	m.cfg.Outcomes.Send(x, func(err error) {
-		if err != nil {
+		m.sending--
+		switch {
+		case errors.Is(err, processors.ErrNotTaken):
 			m.fail(fmt.Errorf("send the outcome of log offset %d: %w", x.Offset, err))
-			return
-		}
-		if !x.Derived {
+		case err != nil && m.unsent == nil:
+			m.cfg.Logger.Warn("outcomes wait", "offset", x.Offset, "error", err)
+			m.unsent = err
+			m.backoffMs = min(max(2*m.backoffMs, resendMinMs), resendMaxMs)
+			m.resendMs = m.nowMs + m.backoffMs
+		case err == nil && !x.Derived && m.unsent == nil:
+			// Behind one that failed nothing counts: the topic's end says what it has (L11).
 			m.sent = max(m.sent, x.Offset)
+			m.backoffMs = 0
 		}
+	})
+}
+
+// resend sends the outbox again after an outcome did not reach the topic. All
+// that was on its way has been answered: so the order stays.
+func (m *Machine) resend() error {
+	if m.unsent == nil || m.sending > 0 || m.nowMs < m.resendMs {
+		return nil
+	}
+	m.unsent = nil
+	return m.cfg.Store.Unsent(m.sent, func(x statestore.Message) error {
+		m.send(x)
+		return nil
 	})
 }
 
@@ -143,7 +173,12 @@ func (m *Machine) Ready() { m.ready = true }
 // record at Next waits for its body: call again later. Any other stops the
 // partition.
 func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Record, atEnd bool) error {
+	m.nowMs = nowMs
 	if m.err != nil {
+		return m.err
+	}
+	if err := m.resend(); err != nil {
+		m.fail(err)
 		return m.err
 	}
 	for i := range recs {
