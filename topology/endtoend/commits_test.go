@@ -34,7 +34,7 @@ import (
 // and the time to plan a scan do not grow with the number of commits. Files
 // that no retained snapshot names are deleted on the way, and never missed.
 func TestManyCommits(t *testing.T) {
-	commits := count(t, "VARVE_COMMITS", 200, 600)
+	commits := count(t, "VARVE_COMMITS", 200, 200)
 	first := max(commits/20, 120) // the metadata log and the first merges of manifests are full by then
 	d := newDriver(t)
 	var at *footprint

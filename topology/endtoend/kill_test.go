@@ -21,7 +21,7 @@ func TestKill(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		s := seed(t)
 		r := rng(s)
-		kills := count(t, "VARVE_KILLS", 4, 8)
+		kills := count(t, "VARVE_KILLS", 4, 4)
 		if len(b.brokers) > 0 {
 			kills = (kills + 2) / 3
 		}

@@ -27,7 +27,7 @@ func TestRandomEvents(t *testing.T) {
 		ctx := longContext(t)
 		o := topology.NodeOptions{Data: dataDir(t), Brokers: b.brokers, Deployment: "random", Partitions: 2}
 		n := start(t, o)
-		rounds := count(t, "VARVE_ROUNDS", 8, 16)
+		rounds := count(t, "VARVE_ROUNDS", 8, 8)
 		feeds := []*feed{
 			newFeed(orders(otherPartition("shop.orders", 0), 40, 200), s),
 			newFeed(users(otherPartition("people.users", 1), 40, 150), s),

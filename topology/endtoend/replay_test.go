@@ -33,7 +33,7 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rounds := count(t, "VARVE_ROUNDS", 8, 20)
+	rounds := count(t, "VARVE_ROUNDS", 8, 8)
 	for round := range rounds {
 		for _, f := range feeds {
 			if _, err := n.Produce(ctx, f.def.SourceTopic, f.partitions, f.take(1+r.IntN(80)), nil); err != nil {
