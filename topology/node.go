@@ -47,6 +47,10 @@ type NodeOptions struct {
 	Roles []string
 	// Tables, if any, are the only tables that this node ingests.
 	Tables []string
+	// DiskReserve is the free space of local disks below which no more events are
+	// taken in, in bytes. Default: DefaultDiskReserve; below zero: they are not
+	// watched, and a disk that gets full may stop the node.
+	DiskReserve int64
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
 	Logger      *slog.Logger
@@ -62,6 +66,7 @@ type Node struct {
 	id     [16]byte // the deployment's
 	states []*stateWorker
 	http   *adminServer
+	disk   *diskGuard
 
 	mu     sync.Mutex
 	shards map[string]*shardWorker
@@ -128,6 +133,10 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 			err = errors.Join(err, n.release())
 		}
 	}()
+	if n.disk, err = newDiskGuard(opt.Data, opt.Warehouse, opt.DiskReserve); err != nil {
+		return nil, err
+	}
+	n.wait = n.hold
 	if n.lock, err = LockDir(opt.Data); err != nil {
 		return nil, err
 	}
@@ -366,6 +375,7 @@ func (n *Node) checkSources(ctx context.Context) error {
 // stops one.
 func (n *Node) Start(ctx context.Context) error {
 	n.started = true
+	n.spawn(n.guard)
 	for _, w := range n.states {
 		n.spawn(w.run)
 	}

@@ -25,7 +25,7 @@ func ProduceTo(ctx context.Context, o ClientOptions, topic string, partitions in
 		return 0, err
 	}
 	defer p.Close()
-	n, err = produce(ctx, p, topic, int32(info.Partitions), next, progress)
+	n, err = produce(ctx, p, topic, int32(info.Partitions), nil, next, progress)
 	if errors.Is(err, ErrTooLarge) {
 		return n, errors.Join(err, errors.New("raise the topic's max.message.bytes, or leave the event out"))
 	}

@@ -48,6 +48,8 @@ type Conn struct {
 	letters    *LogProducer // source topics and dead letters
 	views      views
 	fatal      chan error
+	// wait holds producers back while there is no room for what they bring.
+	wait func(context.Context) error
 }
 
 // views is who has the state.
@@ -283,6 +285,10 @@ func checkIngestable(d *schemas.Definition) error {
 	if len(d.Schemas) == 0 || d.SchemaByID(d.CurrentSchema) == nil {
 		return nil // apply says what is wrong with it
 	}
+	s := d.Schema()
+	if err := s.Validate(); err != nil {
+		return fmt.Errorf("%w: table %s: %w", ErrConfig, d.Name, err)
+	}
 	_, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: d.Schema()})
 	if err == nil && d.Keyed() {
 		_, err = rows.NewKeyEncoder(d.Schema(), d.Key)
@@ -368,13 +374,18 @@ func (n *Conn) Produce(ctx context.Context, topic string, partitions int, next f
 	if err != nil {
 		return 0, err
 	}
-	return produce(ctx, n.letters, topic, int32(info.Partitions), next, progress)
+	return produce(ctx, n.letters, topic, int32(info.Partitions), n.wait, next, progress)
 }
 
-func produce(ctx context.Context, p *LogProducer, topic string, partitions int32, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
+func produce(ctx context.Context, p *LogProducer, topic string, partitions int32, wait func(context.Context) error, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
 	failed := make(chan error, 1)
 	var n int64
 	for {
+		if wait != nil && n%1024 == 0 {
+			if err := wait(ctx); err != nil {
+				return n, err
+			}
+		}
 		e, err := next()
 		if errors.Is(err, io.EOF) {
 			break

@@ -187,6 +187,8 @@ func (w *shardWorker) publish(high int64) {
 	}
 	if err := s.Waiting(); err != nil {
 		w.status.Waiting = err.Error()
+	} else {
+		w.status.Waiting = w.n.disk.full()
 	}
 }
 
@@ -306,7 +308,7 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 			news = nil
 		}
 		var batches <-chan sourceBatch
-		if w.shard.WantsSource() && !noSource {
+		if w.shard.WantsSource() && !noSource && w.n.disk.full() == "" {
 			if batches, err = src.feed(readCtx, w.shard.Generation(), w.shard.SourceFrom()); err != nil {
 				return err
 			}
