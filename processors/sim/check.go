@@ -10,6 +10,7 @@ import (
 
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/processors/state"
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
@@ -18,17 +19,15 @@ import (
 	"github.com/varve-io/varve/statestore/keyindex"
 )
 
+// snapshotData is what a reader finds in one snapshot.
+type snapshotData struct {
+	rows map[int]row
+	ids  map[int]int64
+}
+
 // check holds the settled world against the model.
 func (w *World) check() error {
-	m := newModel(w)
-	if err := m.fold(int64(len(w.log))); err != nil {
-		return err
-	}
-	for p := range w.sources {
-		if m.ends[p] != int64(len(w.sources[p])) {
-			return fmt.Errorf("shard %d ends at source offset %d of %d", p, m.ends[p], len(w.sources[p]))
-		}
-	}
+	w.snapshots = map[int64]*snapshotData{}
 	last := int64(-1)
 	for build, c := range w.published {
 		if c.SnapshotID == 0 {
@@ -38,21 +37,24 @@ func (w *World) check() error {
 		if err != nil {
 			return fmt.Errorf("snapshot of the cut at %d: %w", build, err)
 		}
-		if want := m.cutRows[build]; !maps.Equal(got, want) {
-			return fmt.Errorf("snapshot of the cut at %d: %s", build, differ(want, got))
-		}
+		w.snapshots[build] = got
 		last = max(last, build)
 	}
+	m := newModel(w)
+	if err := m.fold(); err != nil {
+		return err
+	}
+	for p := range w.sources {
+		if m.ends[p] != int64(len(w.sources[p])) {
+			return fmt.Errorf("shard %d ends at source offset %d of %d", p, m.ends[p], len(w.sources[p]))
+		}
+	}
+	newest := map[int]row{}
 	if last >= 0 {
-		got, err := w.readSnapshot(w.published[last])
-		if err != nil {
-			return err
-		}
-		if want := m.rows(); !maps.Equal(got, want) {
-			return fmt.Errorf("the last snapshot: %s", differ(want, got))
-		}
-	} else if len(m.rows()) > 0 {
-		return fmt.Errorf("rows live, and no snapshot was published")
+		newest = w.snapshots[last].rows
+	}
+	if d := differ(rowsOf(m.live), newest); d != "equal" {
+		return fmt.Errorf("the last snapshot: %s", d)
 	}
 	if err := w.checkMembers(); err != nil {
 		return err
@@ -65,14 +67,14 @@ func (w *World) check() error {
 	return nil
 }
 
-func differ(want, got map[int]int64) string {
+func differ(want, got map[int]row) string {
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		v, ok := got[k]
 		if !ok {
 			return fmt.Sprintf("key %d is missing (%d rows, %d wanted)", k, len(got), len(want))
 		}
 		if v != want[k] {
-			return fmt.Sprintf("key %d has another version (%d rows, %d wanted)", k, len(got), len(want))
+			return fmt.Sprintf("key %d is %v, not %v (%d rows, %d wanted)", k, v, want[k], len(got), len(want))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(got)) {
@@ -92,7 +94,7 @@ func (w *World) read(location string) ([]byte, error) {
 }
 
 // readSnapshot reads rows from the files alone, as a reader would.
-func (w *World) readSnapshot(c *record.SnapshotCommitted) (map[int]int64, error) {
+func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error) {
 	list, err := w.read(c.ManifestList)
 	if err != nil {
 		return nil, err
@@ -139,41 +141,93 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (map[int]int64, error)
 			return nil, err
 		}
 	}
-	out := map[int]int64{}
+	out := &snapshotData{rows: map[int]row{}, ids: map[int]int64{}}
+	ids := map[int64]bool{}
 	for i := range data {
 		f := &data[i].File
-		b, err := w.read(f.Path)
-		if err != nil {
-			return nil, err
-		}
-		file, err := rows.Open(bytes.NewReader(b), int64(len(b)))
-		if err != nil {
-			return nil, err
-		}
-		cols, err := file.Read(w.def.Schema().Fields[:2])
-		if err != nil {
-			return nil, err
-		}
 		v := vectors[f.Path]
 		delete(vectors, f.Path)
-		for row := range cols[0].Len() {
-			if v != nil && v.Contains(uint64(row)) {
-				continue
-			}
-			k, err := w.keyOf(&cols[0], row)
-			if err != nil {
-				return nil, err
-			}
-			if _, doubled := out[k]; doubled {
-				return nil, fmt.Errorf("key %d lives twice", k)
-			}
-			out[k] = cols[1].Ints[row]
+		if err := w.readFile(f, v, out, ids); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
 	}
 	if len(vectors) > 0 {
 		return nil, fmt.Errorf("%d vectors name no live file", len(vectors))
 	}
 	return out, nil
+}
+
+var extraField = schemas.Field{ID: 4, Name: "w", Type: schemas.Of(schemas.Long)}
+
+// readFile adds a data file's live rows. A row id is the one that stands in
+// the file, or else the file's first one plus its position.
+func (w *World) readFile(f *iceberg.DataFile, dead *dv.Vector, out *snapshotData, ids map[int64]bool) error {
+	b, err := w.read(f.Path)
+	if err != nil {
+		return err
+	}
+	file, err := rows.Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return err
+	}
+	rowID := schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)}
+	cols, err := file.Read(append(slices.Clone(w.def.Schema().Fields[:2]), extraField, rowID))
+	if err != nil {
+		return err
+	}
+	if f.FirstRowID == nil || int64(cols[0].Len()) != f.Records {
+		return fmt.Errorf("%d rows of %d, first row id %v", cols[0].Len(), f.Records, f.FirstRowID)
+	}
+	for i := range cols[0].Len() {
+		id := *f.FirstRowID + int64(i)
+		if !cols[3].IsNull(i) {
+			id = cols[3].Ints[i]
+		}
+		if w.opt.Partitioned {
+			if err := checkPartition(f.Partition, cols[1].Ints[i]); err != nil {
+				return err
+			}
+		}
+		if dead != nil && dead.Contains(uint64(i)) {
+			continue
+		}
+		k := int(cols[1].Ints[i])
+		if !w.opt.NoKey {
+			if k, err = w.keyOf(&cols[0], i); err != nil {
+				return err
+			}
+		}
+		if _, doubled := out.rows[k]; doubled {
+			return fmt.Errorf("key %d lives twice", k)
+		}
+		if ids[id] {
+			return fmt.Errorf("row id %d is there twice", id)
+		}
+		ids[id] = true
+		r := row{value: cols[1].Ints[i]}
+		if !cols[2].IsNull(i) {
+			r.extra = cols[2].Ints[i]
+		}
+		out.rows[k], out.ids[k] = r, id
+	}
+	return nil
+}
+
+// checkPartition: the file's tuple is the bucket of the row's value.
+func checkPartition(tuple []byte, value int64) error {
+	v, err := schemas.DecodeTuple(tuple, 1)
+	if err != nil {
+		return err
+	}
+	want := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), value), buckets)
+	got, err := schemas.IntValue(schemas.Of(schemas.Int), v[0])
+	if err != nil {
+		return err
+	}
+	if got != int64(want) {
+		return fmt.Errorf("a row of bucket %d is in a file of bucket %d", want, got)
+	}
+	return nil
 }
 
 func (w *World) keyOf(c *rows.Column, row int) (int, error) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/varve-io/varve/schemas/record"
 )
@@ -14,36 +15,188 @@ type event struct {
 	value  int64
 	order  int64
 	hasOrd bool
+	extra  int64 // of the column w, 0: absent
+	bad    badKind
 }
 
-// version is a key's live row in the model.
+// badKind is an event that no row comes of.
+type badKind uint8
+
+const (
+	good      badKind = iota
+	gap               // no record at this offset (A1)
+	malformed         // a dead letter of unknown kind
+	keyless           // an upsert without key
+	keylessDel
+)
+
+// row is what a reader sees of one key.
+type row struct{ value, extra int64 }
+
+// version is a key's live row in the model. A version is made once and never changes
+// but for what is learnt of its row id.
 type version struct {
-	value    int64
-	accepted int64
+	row
+	accepted  int64 // offset of its AppendRows
+	published int64 // offset of the SnapshotCommitted that listed it, -1: none
+	// Its row id is keep (if not negative) or, where fresh, one that no row had (C6).
+	keep  int64
+	fresh bool
 }
 
-// model folds the log's accepted records by the rules of §6, from the events
-// themselves: no file, no position, no index.
-type model struct {
-	w       *World
-	live    map[int]version
-	ord     map[int]int64
-	ends    []int64         // source ends
-	asked   map[int64]asked // DeleteKeys by offset
-	seen    []int64         // every key's events by shard, to find doubles
-	cutRows map[int64]map[int]int64
-}
+// tomb is a deleted key's memory (K3).
+type tomb struct{ time, offset int64 }
 
+// asked is a DeleteKeys.
 type asked struct {
 	keys   []int
 	order  int64
 	hasOrd bool
 }
 
+type own struct{ offset, time int64 }
+
+// model folds the log's accepted records by the rules of §6, from the events
+// themselves: no file, no position, no index.
+type model struct {
+	w        *World
+	live     map[int]*version
+	ord      map[int]int64
+	tombs    map[int]tomb
+	ends     []int64 // source ends
+	requests []int64 // request ends, -1: never claimed
+	retired  []bool
+	appends  [][]own         // accepted ones of each shard
+	asked    map[int64]asked // DeleteKeys by offset
+	cuts     map[int64]map[int]*version
+	ids      map[int64]int // row id → the key that had it
+	sequence int64
+	nextRow  int64
+}
+
 func newModel(w *World) *model {
-	return &model{
-		w: w, live: map[int]version{}, ord: map[int]int64{}, ends: make([]int64, w.opt.Shards), asked: map[int64]asked{},
-		cutRows: map[int64]map[int]int64{},
+	m := &model{
+		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
+		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), appends: make([][]own, w.opt.Shards),
+		asked: map[int64]asked{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{},
+	}
+	for p := range m.requests {
+		m.requests[p] = -1
+	}
+	return m
+}
+
+// fold takes the decided log.
+func (m *model) fold() error {
+	for i := range m.w.decided {
+		d := &m.w.decided[i]
+		o := &d.Outcome
+		if o.Derived {
+			continue
+		}
+		what := fmt.Sprintf("%s %s", o.Outcome.Code, o.Type)
+		if o.Outcome.Reason != record.ReasonNone {
+			what += ": " + o.Outcome.Reason.String()
+		}
+		m.w.saw[what]++
+		if o.Outcome.Code != record.Accepted {
+			continue
+		}
+		_, body, err := m.w.bodies.Open(m.w.ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+		if err != nil {
+			return err
+		}
+		v, err := record.DecodeBody(o.Type, 1, body)
+		if err != nil {
+			return err
+		}
+		switch r := v.(type) {
+		case *record.DeleteKeys:
+			m.asked[o.Offset] = m.w.asked[o.Offset]
+		case *record.ClaimShard:
+			err = m.claim(o, int(r.Shard.Partition))
+		case *record.RetireShard:
+			m.retired[r.Shard.Partition] = true
+		case *record.SkipSource:
+			p := r.Shard.Partition
+			if r.From != m.ends[p] {
+				err = fmt.Errorf("a skip starts at %d, the source ends at %d", r.From, m.ends[p])
+			}
+			m.ends[p] = r.To
+		case *record.Cut:
+			m.cuts[o.Offset] = maps.Clone(m.live)
+		case *record.SnapshotCommitted:
+			err = m.committed(o.Offset, r)
+		case *record.AppendRows:
+			err = m.append(o, r)
+		}
+		if err != nil {
+			return fmt.Errorf("log offset %d: %w", o.Offset, err)
+		}
+	}
+	return nil
+}
+
+// claim: A2, A5. Ends outlive owners.
+func (m *model) claim(o *record.OutcomeMessage, p int) error {
+	n := o.Outcome.Numbers
+	if m.requests[p] < 0 || m.retired[p] {
+		m.requests[p] = o.Offset
+	}
+	m.retired[p] = false
+	if n[record.ClaimSourceEnd] != m.ends[p] || n[record.ClaimRequestEnd] != m.requests[p] {
+		return fmt.Errorf("the claim of shard %d tells the ends %v, they are %d and %d", p, n, m.ends[p], m.requests[p])
+	}
+	return nil
+}
+
+func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
+	p := a.Shard.Partition
+	if a.SourceFrom != m.ends[p] {
+		return fmt.Errorf("shard %d goes on at source offset %d, not %d: an event is lost or doubled", p, a.SourceFrom, m.ends[p])
+	}
+	if a.RequestFrom != m.requests[p] {
+		return fmt.Errorf("shard %d goes on at request %d, not %d: a request is lost or answered twice", p, a.RequestFrom, m.requests[p])
+	}
+	m.forget(int(p), a)
+	var counts record.Counts
+	wrote := map[int]bool{}
+	for s := a.SourceFrom; s < a.SourceTo; s++ {
+		m.event(o, a, &m.w.events[p][s], &counts, wrote)
+	}
+	for q := a.RequestFrom; q < a.RequestTo; q++ {
+		if r, ok := m.asked[q]; ok {
+			m.answer(o, int(p), q, &r, &counts, wrote)
+		}
+	}
+	counts.Upserts = int64(len(wrote))
+	if counts != a.Counts {
+		return fmt.Errorf("shard %d counts %+v, they are %+v", p, a.Counts, counts)
+	}
+	m.ends[p], m.requests[p] = a.SourceTo, a.RequestTo
+	m.appends[p] = append(m.appends[p], own{o.Offset, o.TimeMs})
+	return nil
+}
+
+// forget drops tombstones that are too old for who made this append: what it
+// had read ends where its request range ends, and a tombstone in flight is not
+// of any age yet (K3).
+func (m *model) forget(p int, a *record.AppendRows) {
+	before := int64(-1 << 62)
+	for _, x := range slices.Backward(m.appends[p]) {
+		if x.offset < a.RequestTo {
+			before = x.time - m.w.def.TombstoneTTLMs
+			break
+		}
+	}
+	for k, t := range m.tombs {
+		if m.w.shardOf(k) == p && t.offset < a.RequestTo && t.time < before {
+			delete(m.tombs, k)
+			if _, ok := m.ord[k]; ok {
+				m.w.saw["tombstone forgotten"]++
+				delete(m.ord, k)
+			}
+		}
 	}
 }
 
@@ -58,80 +211,137 @@ func (m *model) late(k int, order int64, has bool) bool {
 	return false
 }
 
-// fold takes the decided log up to and including an offset's record.
-func (m *model) fold(to int64) error {
-	for i := range m.w.decided {
-		d := &m.w.decided[i]
-		if d.Outcome.Offset > to {
-			break
+func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, c *record.Counts, wrote map[int]bool) {
+	opt := &m.w.opt
+	switch {
+	case e.bad == gap:
+		return
+	case e.bad == malformed:
+		c.DeadOther++
+		return
+	case e.bad == keyless && !opt.NoKey:
+		c.DeadUpserts++
+		return
+	case e.bad == keylessDel || e.del && opt.NoKey:
+		c.DeadDeletes++
+		return
+	}
+	c.Events++
+	k := e.key
+	if opt.NoKey {
+		k = int(e.value) // each value is used once
+	}
+	if m.late(k, e.order, e.hasOrd && opt.Ordered) {
+		c.LateIgnored++
+		return
+	}
+	old := m.live[k]
+	if e.del {
+		m.delete(o, k, c, wrote)
+		return
+	}
+	v := &version{row: row{e.value, e.extra}, accepted: o.Offset, published: -1, keep: -1, fresh: true}
+	if old != nil {
+		v.keep, v.fresh = old.keep, old.fresh
+		if old.published >= 0 {
+			// Whether its maker knew that it was published, it says by its request range.
+			v.fresh = old.published >= a.RequestTo
 		}
-		if d.Outcome.Derived || d.Outcome.Outcome.Code != record.Accepted {
-			continue
+	}
+	m.live[k] = v
+	delete(m.tombs, k)
+	wrote[k] = true
+}
+
+func (m *model) delete(o *record.OutcomeMessage, k int, c *record.Counts, wrote map[int]bool) {
+	if m.live[k] != nil {
+		c.Deletes++
+	} else {
+		c.AbsentDeletes++
+	}
+	delete(m.live, k)
+	delete(wrote, k)
+	m.tombs[k] = tomb{o.TimeMs, o.Offset}
+}
+
+func (m *model) answer(o *record.OutcomeMessage, p int, at int64, q *asked, c *record.Counts, wrote map[int]bool) {
+	for _, k := range q.keys {
+		// Every shard answers for every key: it cannot know whose a key is that it never saw.
+		mine := m.w.shardOf(k) == p
+		switch {
+		case !mine:
+			m.strange(o, p, k, q, c)
+		case q.hasOrd && m.late(k, q.order, true):
+			c.LateIgnored++
+		case !q.hasOrd && m.live[k] != nil && m.live[k].accepted >= at:
+		default:
+			m.delete(o, k, c, wrote)
 		}
-		switch d.Outcome.Type {
-		case record.TypeDeleteKeys:
-			m.asked[d.Outcome.Offset] = m.w.asked[d.Outcome.Offset]
-		case record.TypeCut:
-			m.cutRows[d.Outcome.Offset] = m.rows()
-		case record.TypeAppendRows:
-			if err := m.append(d.Outcome.Offset, d.Record.Key, d.Record.Header, d.Record.Value); err != nil {
-				return err
-			}
+	}
+}
+
+// strange: the answer of a shard that the key is not of. It remembers, by
+// itself, what it was told.
+func (m *model) strange(o *record.OutcomeMessage, p, k int, q *asked, c *record.Counts) {
+	id := -1 - (p*m.w.opt.Keys + k) // a key of its own
+	if q.hasOrd && m.late(id, q.order, true) {
+		c.LateIgnored++
+		return
+	}
+	c.AbsentDeletes++
+	m.tombs[id] = tomb{o.TimeMs, o.Offset}
+}
+
+// committed learns row ids from the snapshot's files and holds them against C6.
+func (m *model) committed(at int64, c *record.SnapshotCommitted) error {
+	if c.SnapshotID == 0 {
+		return nil
+	}
+	if c.Sequence <= m.sequence || c.FirstRowID < m.nextRow {
+		return fmt.Errorf("sequence %d after %d, first row id %d after %d: they never go back (C6)", c.Sequence, m.sequence, c.FirstRowID, m.nextRow)
+	}
+	m.sequence, m.nextRow = c.Sequence, c.FirstRowID+c.AddedRows
+	read := m.w.snapshots[c.Build]
+	if read == nil {
+		return fmt.Errorf("the snapshot of the cut at %d was never built", c.Build)
+	}
+	want := m.cuts[c.Build]
+	if d := differ(rowsOf(want), read.rows); d != "equal" {
+		return fmt.Errorf("the snapshot of the cut at %d: %s", c.Build, d)
+	}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if err := m.learn(at, k, want[k], read.ids[k]); err != nil {
+			return fmt.Errorf("the snapshot of the cut at %d: %w", c.Build, err)
 		}
 	}
 	return nil
 }
 
-func (m *model) append(offset int64, key, header, value []byte) error {
-	_, body, err := m.w.bodies.Open(m.w.ctx, key, header, value)
-	if err != nil {
-		return err
+func (m *model) learn(at int64, k int, v *version, id int64) error {
+	had, used := m.ids[id]
+	switch {
+	case v.keep == id:
+	case v.fresh && !used:
+	case v.fresh:
+		return fmt.Errorf("a row of key %d has row id %d, which a row of key %d had (C6)", k, id, had)
+	default:
+		return fmt.Errorf("a row of key %d has row id %d; it is a new version of the published row %d (C6)", k, id, v.keep)
 	}
-	var a record.AppendRows
-	if err := a.Decode(body); err != nil {
-		return err
+	if v.keep == id && v.published < 0 {
+		m.w.saw["row id kept"]++
 	}
-	p := a.Shard.Partition
-	if a.SourceFrom != m.ends[p] {
-		return fmt.Errorf("log offset %d: shard %d goes on at source offset %d, not %d: an event is lost or doubled", offset, p, a.SourceFrom, m.ends[p])
-	}
-	m.ends[p] = a.SourceTo
-	for o := a.SourceFrom; o < a.SourceTo; o++ {
-		e := m.w.events[p][o]
-		if m.late(e.key, e.order, e.hasOrd && m.w.opt.Ordered) {
-			continue
-		}
-		if e.del {
-			delete(m.live, e.key)
-		} else {
-			m.live[e.key] = version{e.value, offset}
-		}
-	}
-	for o := a.RequestFrom; o < a.RequestTo; o++ {
-		q, ok := m.asked[o]
-		if !ok {
-			continue
-		}
-		for _, k := range q.keys {
-			if k%m.w.opt.Shards != int(p) {
-				continue
-			}
-			if q.hasOrd {
-				if !m.late(k, q.order, true) {
-					delete(m.live, k)
-				}
-			} else if v, ok := m.live[k]; ok && v.accepted < o {
-				delete(m.live, k)
-			}
-		}
+	m.ids[id] = k
+	v.keep, v.fresh = id, false
+	if v.published < 0 {
+		v.published = at
 	}
 	return nil
 }
 
-func (m *model) rows() map[int]int64 {
-	out := make(map[int]int64, len(m.live))
-	for k, v := range m.live {
-		out[k] = v.value
+func rowsOf(live map[int]*version) map[int]row {
+	out := make(map[int]row, len(live))
+	for k, v := range live {
+		out[k] = v.row
 	}
-	return maps.Clone(out)
+	return out
 }

@@ -227,12 +227,16 @@ func (p *play) publish() *record.SnapshotCommitted {
 // rowsOf reads a snapshot as a reader does.
 func (p *play) rowsOf(c *record.SnapshotCommitted) map[int]int64 {
 	p.t.Helper()
+	out := map[int]int64{}
 	if c == nil {
-		return map[int]int64{}
+		return out
 	}
 	got, err := p.readSnapshot(c)
 	p.must(err)
-	return got
+	for k, r := range got.rows {
+		out[k] = r.value
+	}
+	return out
 }
 
 // newest is the newest snapshot that was built, nil when there is none.

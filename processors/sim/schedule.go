@@ -49,48 +49,102 @@ func (w *World) Run() error {
 // step lets one thing happen.
 func (w *World) step() error {
 	w.now += int64(w.rng.Intn(30))
-	switch n := w.rng.Intn(100); {
-	case n < 22:
+	if w.broken != nil {
+		return w.broken
+	}
+	switch n := w.rng.Intn(1000); {
+	case n < 220:
 		w.produce()
-	case n < 40:
+	case n < 400:
 		return w.pickOwner().deliverDecided(1 + w.rng.Intn(5))
-	case n < 55:
+	case n < 540:
 		return w.pickOwner().deliverSource(1 + w.rng.Intn(6))
-	case n < 60:
+	case n < 600:
 		o := w.pickOwner()
 		if w.rng.Intn(3) == 0 {
 			o.shard.FlushSoon()
 		}
 		o.shard.Tick(w.ctx, w.now)
 		return o.wake()
-	case n < 72:
+	case n < 730:
 		w.deliver()
-	case n < 84:
+	case n < 840:
 		return w.pickMember().apply(1 + w.rng.Intn(6))
-	case n < 88:
+	case n < 880:
 		m := w.pickMember()
 		m.machine.Tick(w.ctx, w.now)
 		return m.machine.Err()
-	case n < 92:
+	case n < 935:
 		return w.publish(w.pickMember(), w.rng.Intn(3) == 0)
-	case n < 94:
+	case n < 950:
 		if w.opt.Requests {
 			return w.askDelete()
 		}
-	case n < 97:
+	case n < 962:
 		if w.opt.Crashes {
 			if w.rng.Intn(3) == 0 {
 				return w.pickMember().crash()
 			}
 			return w.pickOwner().crash()
 		}
-	default:
+	case n < 967:
 		if w.opt.TwoOwners && len(w.owners) < w.opt.Shards+2 {
 			_, err := w.addOwner(w.rng.Intn(w.opt.Shards))
 			return err
 		}
+	case n < 980:
+		w.pickOwner().ack(1 + w.rng.Intn(2))
+	case n < 987:
+		if w.opt.Clock {
+			w.jump()
+		}
+	case n < 992:
+		if w.opt.Operators {
+			return w.operate()
+		}
+	default:
+		w.repeat()
 	}
 	return nil
+}
+
+// jump moves the broker's clock.
+func (w *World) jump() {
+	if w.rng.Intn(4) == 0 {
+		w.now += 25 * 3600 * 1000 // past the dedupe horizon
+		w.saw["day"]++
+	} else {
+		w.now -= int64(w.rng.Intn(2000))
+	}
+}
+
+// operate is a user's request: source offsets skipped, or a shard retired.
+func (w *World) operate() error {
+	t, err := w.members[0].store.Table(tableName)
+	if err != nil || t == nil || len(t.Shards) == 0 {
+		return err
+	}
+	sh := &t.Shards[w.rng.Intn(len(t.Shards))]
+	k := record.ShardKey{TopicID: sh.TopicID, Topic: sh.Topic, Partition: sh.Partition}
+	if w.rng.Intn(3) == 0 {
+		return w.request(tableName, w.tableID, &record.RetireShard{Shard: k})
+	}
+	to := min(sh.SourceEnd+1+int64(w.rng.Intn(3)), int64(len(w.sources[sh.Partition])))
+	if to <= sh.SourceEnd {
+		return nil
+	}
+	w.saw["skip"]++
+	return w.request(tableName, w.tableID, &record.SkipSource{Shard: k, From: sh.SourceEnd, To: to, Cause: "sim"})
+}
+
+// repeat brings an append to the log that is there already (A8).
+func (w *World) repeat() {
+	if len(w.twice) > 0 {
+		i := w.rng.Intn(len(w.twice))
+		w.append(w.twice[i])
+		w.twice = slices.Delete(w.twice, i, i+1)
+		w.saw["twice"]++
+	}
 }
 
 func (w *World) pickOwner() *owner   { return w.owners[w.rng.Intn(len(w.owners))] }
@@ -100,12 +154,12 @@ func (w *World) pickMember() *member { return w.members[w.rng.Intn(len(w.members
 func (o *owner) wake() error {
 	switch o.shard.Stage() {
 	case ingest.Stopped:
-		return o.shard.Err()
+		return o.stopped()
 	case ingest.Idle:
 		o.shard.Claim(o.w.ctx)
 	case ingest.Fenced:
 		// The group gives it the shard anew only sometimes.
-		if o.w.rng.Intn(8) == 0 {
+		if o.w.rng.Intn(20) == 0 {
 			o.shard.Claim(o.w.ctx)
 		}
 	}
@@ -130,33 +184,57 @@ func (w *World) deliver() {
 
 // produce makes one event of a random key.
 func (w *World) produce() {
-	w.emit(event{
-		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.rng.Int63n(1 << 40),
+	w.values++
+	e := event{
+		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.values,
 		order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0,
-	})
+	}
+	if w.opt.Columns && !e.del && w.values > 20 && w.rng.Intn(2) == 0 {
+		e.extra = 1 + w.rng.Int63n(1000)
+	}
+	if w.opt.BadEvents && w.rng.Intn(8) == 0 {
+		e.bad = badKind(1 + w.rng.Intn(4))
+		e.del = e.del && e.bad != keyless
+		w.saw[[...]string{"", "gap", "malformed", "keyless", "keyless delete"}[e.bad]]++
+	}
+	w.emit(e)
 }
 
 // emit puts an event at the end of its key's source partition.
 func (w *World) emit(e event) {
-	p := e.key % w.opt.Shards
+	p := w.shardOf(e.key)
 	rec := source.Record{Topic: "t", Partition: int32(p), Offset: int64(len(w.sources[p])), TimeMs: w.now}
 	id := keyText(e.key, w.opt.Strings)
 	rec.Key = []byte(`{"id":` + id + `}`)
+	v := map[string]any{"id": json.RawMessage(id), "v": e.value}
+	if e.hasOrd {
+		v["o"] = e.order
+	}
+	if e.extra != 0 {
+		v["w"] = e.extra
+	}
+	if e.del {
+		v["__deleted"] = "true"
+	}
+	switch e.bad {
+	case keyless:
+		delete(v, "id")
+		rec.Key = nil
+	case keylessDel:
+		rec.Key = nil
+		v = nil
+	}
 	// A delete with an ordering value is the row with a flag, one without a null
 	// value. (0 would be no value: a delete's row often holds zeros for what it lacks.)
-	if !e.del || e.hasOrd {
-		v := map[string]any{"id": json.RawMessage(id), "v": e.value}
-		if e.hasOrd {
-			v["o"] = e.order
-		}
-		if e.del {
-			v["__deleted"] = "true"
-		}
+	if v != nil && (!e.del || e.hasOrd || e.bad == keyless) {
 		b, err := json.Marshal(v)
 		if err != nil {
 			panic(err)
 		}
 		rec.Value = b
+	}
+	if e.bad == malformed {
+		rec.Value = []byte(`[1, 2]`)
 	}
 	w.sources[p] = append(w.sources[p], rec)
 	w.events[p] = append(w.events[p], e)
@@ -223,7 +301,7 @@ func (w *World) publish(m *member, faulty bool) error {
 	res, err := publisher.New(publisher.Config{Store: w.mem, Bodies: w.bodies, Logger: w.logger}).Publish(w.ctx, f)
 	w.faults = 0
 	if err != nil {
-		w.steps["publish failed"]++
+		w.saw["publish failed"]++
 		if !errors.Is(err, errInjected) {
 			if w.behind(m) {
 				return nil // another member published what this one has not read
@@ -232,7 +310,7 @@ func (w *World) publish(m *member, faulty bool) error {
 		}
 		return w.enqueue(m, &record.SnapshotFailed{Cut: f.Cut, Build: f.Build, Attempt: 1, Cause: publisher.Cause(err)})
 	}
-	w.steps["published"]++
+	w.saw["published"]++
 	c := res.Committed
 	if old := w.published[f.Build]; old != nil {
 		if old.SnapshotID != c.SnapshotID || old.MetadataHash != c.MetadataHash || old.ManifestList != c.ManifestList {
@@ -277,9 +355,10 @@ func (w *World) quiesce() error {
 			if err := o.deliverSource(1 << 20); err != nil {
 				return err
 			}
+			o.ack(1 << 20)
 			o.shard.FlushSoon()
 			o.shard.Tick(w.ctx, w.now)
-			if err := o.shard.Err(); err != nil {
+			if err := o.stopped(); err != nil {
 				return err
 			}
 		}

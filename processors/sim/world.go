@@ -24,18 +24,29 @@ import (
 
 // Options of a world.
 type Options struct {
-	Seed       int64
-	Shards     int  // source partitions
-	Keys       int  // distinct keys; key k is always in shard k mod Shards
-	Ordered    bool // the table has an ordering column
-	Strings    bool // the key is a string: a hashed index
-	Steps      int
-	Crashes    bool
-	TwoOwners  bool
-	Requests   bool // DeleteKeys
-	FlushEvery int  // events that fill a buffer
-	Trace      io.Writer
+	Seed        int64
+	Shards      int   // source partitions
+	Keys        int   // distinct keys; key k is always in shard k mod Shards
+	Ordered     bool  // the table has an ordering column
+	Strings     bool  // the key is a string: a hashed index
+	NoKey       bool  // the table has no key: rows are only added
+	Partitioned bool  // by bucket of the value, so that an upsert moves its row
+	Columns     bool  // events bring a new column
+	BadEvents   bool  // dead letters, acknowledged late, and offsets without a record
+	TTL         int64 // of tombstones, in ms; default: for ever
+	Clock       bool  // the broker's clock jumps, back and by a day
+	Operators   bool  // users skip source offsets and retire shards
+	Twice       bool  // appends are in the log twice
+	Steps       int
+	Crashes     bool
+	TwoOwners   bool
+	Requests    bool // DeleteKeys
+	FlushEvery  int  // events that fill a buffer
+	Trace       io.Writer
 }
+
+// buckets is the bucket count of a partitioned table.
+const buckets = 3
 
 const tableName = "t"
 
@@ -64,12 +75,17 @@ type World struct {
 	def     schemas.Definition
 	letters int
 
-	lost    []*network
-	events  [][]event       // what each source record asks, by partition
-	asked   map[int64]asked // DeleteKeys by log offset
-	encoder *rows.KeyEncoder
-	faults  int // store calls that may still fail
-	steps   map[string]int
+	lost      []*network
+	twice     []record.Message        // appends that may come to the log once more
+	acked     []map[int64]bool        // dead letters that the broker has, by partition
+	values    int64                   // values given to events
+	saw       map[string]int          // what happened, to tell that a shape tries what it should
+	broken    error                   // what a sender did that it must not
+	snapshots map[int64]*snapshotData // by build, while checking
+	events    [][]event               // what each source record asks, by partition
+	asked     map[int64]asked         // DeleteKeys by log offset
+	encoder   *rows.KeyEncoder
+	faults    int // store calls that may still fail
 }
 
 // network holds appends on their way to the log, in their sender's order. It
@@ -78,6 +94,7 @@ type network struct {
 	w     *World
 	queue []sent
 	dead  bool // the sender is gone: nobody hears done
+	shard int  // of an owner's, -1 else
 }
 
 type sent struct {
@@ -86,16 +103,48 @@ type sent struct {
 }
 
 func (n *network) Append(m record.Message, done func(int64, error)) {
+	if n.shard >= 0 {
+		n.w.checkLetters(n.shard, &m)
+	}
 	n.queue = append(n.queue, sent{record.Message{
 		Key: append([]byte(nil), m.Key...), Header: m.Header, Value: append([]byte(nil), m.Value...),
 	}, done})
 }
 
-// deliver brings the oldest append to the log.
+// checkLetters: A4. A dead letter is acknowledged before the append that covers it.
+func (w *World) checkLetters(p int, m *record.Message) {
+	if record.Type(m.Header[1]) != record.TypeAppendRows {
+		return
+	}
+	_, body, err := w.bodies.Open(w.ctx, m.Key, m.Header[:], m.Value)
+	if err != nil {
+		w.broken = err
+		return
+	}
+	var a record.AppendRows
+	if err := a.Decode(body); err != nil {
+		w.broken = err
+		return
+	}
+	for o := a.SourceFrom; o < a.SourceTo; o++ {
+		if w.isLetter(&w.events[p][o]) && !w.acked[p][o] {
+			w.broken = fmt.Errorf("an append covers source offset %d, whose dead letter nobody has (A4)", o)
+		}
+	}
+}
+
+func (w *World) isLetter(e *event) bool {
+	return e.bad == malformed || e.bad == keyless && !w.opt.NoKey || e.bad == keylessDel || e.bad != gap && e.del && w.opt.NoKey
+}
+
+// deliver brings the oldest append to the log, and keeps some to come again.
 func (n *network) deliver() {
 	s := n.queue[0]
 	n.queue = n.queue[1:]
 	off := n.w.append(s.m)
+	if n.w.opt.Twice && record.Type(s.m.Header[1]) == record.TypeAppendRows && n.w.rng.Intn(6) == 0 {
+		n.w.twice = append(n.w.twice, s.m)
+	}
 	if !n.dead {
 		s.done(off, nil)
 	}
@@ -123,6 +172,13 @@ type owner struct {
 	net       *network
 	next      int  // index into decided
 	fromLog   bool // folds the log alone, no checkpoint
+	unacked   []letter
+}
+
+// letter is a dead letter on its way to the broker.
+type letter struct {
+	offset int64
+	done   func(error)
 }
 
 // NewWorld makes the log's genesis and the table.
@@ -132,18 +188,23 @@ func NewWorld(opt Options) (*World, error) {
 	}
 	w := &World{
 		opt: opt, rng: rand.New(rand.NewSource(opt.Seed)), ctx: context.Background(), now: 1_700_000_000_000,
-		mem: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, steps: map[string]int{}, asked: map[int64]asked{},
+		mem: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, saw: map[string]int{}, asked: map[int64]asked{},
 		logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	w.bodies = processors.NewBodies(w.mem, "sim")
-	w.sources, w.events = make([][]source.Record, opt.Shards), make([][]event, opt.Shards)
+	w.sources, w.events, w.acked = make([][]source.Record, opt.Shards), make([][]event, opt.Shards), make([]map[int64]bool, opt.Shards)
+	for p := range w.acked {
+		w.acked[p] = map[int64]bool{}
+	}
 	if err := w.request("", -1, &record.SetApplyVersion{Deployment: [16]byte{1}, Partitions: 1, Version: statestore.ApplyVersion}); err != nil {
 		return nil, err
 	}
 	w.def = definition(w.mem.Location("default/t"), opt)
 	var err error
-	if w.encoder, err = rows.NewKeyEncoder(w.def.Schema(), w.def.Key); err != nil {
-		return nil, err
+	if !opt.NoKey {
+		if w.encoder, err = rows.NewKeyEncoder(w.def.Schema(), w.def.Key); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.request(tableName, -1, &record.CreateTable{Definition: w.def}); err != nil {
 		return nil, err
@@ -175,6 +236,16 @@ func definition(location string, opt Options) schemas.Definition {
 	}
 	if opt.Ordered {
 		d.Order = schemas.Order{Kind: schemas.OrderByColumn, Column: 3}
+	}
+	if opt.NoKey {
+		d.Key, d.Schemas[0].Identifier, d.Schemas[0].Fields[0].Required = nil, nil, false
+	}
+	if opt.Partitioned {
+		d.LastPartitionID = 1000
+		d.Specs[0].Fields = []schemas.PartitionField{{SourceID: 2, FieldID: 1000, Name: "v_bucket", Transform: schemas.Bucket, N: buckets}}
+	}
+	if opt.TTL > 0 {
+		d.TombstoneTTLMs = opt.TTL
 	}
 	return d
 }
@@ -248,7 +319,7 @@ func (m *member) open() error {
 	if err != nil {
 		return err
 	}
-	m.store, m.net = st, &network{w: m.w}
+	m.store, m.net = st, &network{w: m.w, shard: -1}
 	m.machine = state.New(state.Config{Store: st, Bodies: m.w.bodies, Log: m.net, Outcomes: m, Logger: m.w.logger})
 	if h := st.Head(); h.Offset >= 0 {
 		if err := m.machine.CheckLast(&m.w.log[h.Offset]); err != nil {
@@ -307,7 +378,8 @@ func (w *World) addOwner(partition int) (*owner, error) {
 }
 
 func (o *owner) open() error {
-	o.net = &network{w: o.w}
+	o.net = &network{w: o.w, shard: o.partition}
+	o.unacked = nil
 	def := o.w.def
 	var checkpoint *record.Ref
 	if !o.fromLog {
@@ -349,10 +421,23 @@ func (w *World) checkpoint(partition int) (*record.Ref, error) {
 	return nil, nil
 }
 
-// Send counts dead letters.
-func (o *owner) Send(_ *processors.DeadLetter, done func(error)) {
+// Send takes a dead letter.
+func (o *owner) Send(l *processors.DeadLetter, done func(error)) {
 	o.w.letters++
-	done(nil)
+	o.unacked = append(o.unacked, letter{l.Record.Offset, done})
+	if !o.w.opt.BadEvents {
+		o.ack(1)
+	}
+}
+
+// ack tells the owner that the broker has the next n letters.
+func (o *owner) ack(n int) {
+	for ; n > 0 && len(o.unacked) > 0; n-- {
+		l := o.unacked[0]
+		o.unacked = o.unacked[1:]
+		o.w.acked[o.partition][l.offset] = true
+		l.done(nil)
+	}
 }
 
 func (o *owner) deliverDecided(n int) error {
@@ -361,20 +446,34 @@ func (o *owner) deliverDecided(n int) error {
 		o.shard.OnDecided(o.w.ctx, o.w.decided[o.next:to])
 		o.next = to
 	}
-	return o.shard.Err()
+	return o.stopped()
 }
 
 func (o *owner) deliverSource(n int) error {
 	if !o.shard.WantsSource() {
 		return nil
 	}
-	src := o.w.sources[o.partition]
 	from := int(o.shard.SourceFrom())
-	to := min(from+n, len(src))
+	to := min(from+n, len(o.w.sources[o.partition]))
 	if from < to {
-		o.shard.OnSource(o.w.ctx, o.w.now, append([]source.Record(nil), src[from:to]...), int64(to))
+		var recs []source.Record
+		for i := from; i < to; i++ {
+			if o.w.events[o.partition][i].bad != gap {
+				recs = append(recs, o.w.sources[o.partition][i])
+			}
+		}
+		o.shard.OnSource(o.w.ctx, o.w.now, recs, int64(to))
 	}
-	return o.shard.Err()
+	return o.stopped()
+}
+
+// stopped is why the shard stopped. A retired one is started anew, as by a user.
+func (o *owner) stopped() error {
+	if err := o.shard.Err(); !errors.Is(err, ingest.ErrRetired) {
+		return err
+	}
+	o.w.saw["retired"]++
+	return o.crash()
 }
 
 // crash loses the owner's memory, and of its folder what was not made durable.
@@ -391,13 +490,25 @@ func (o *owner) crash() error {
 	return o.open()
 }
 
-// orphans keeps a dead sender's appends on their way: some arrive, in order, some never.
+// orphans keeps a dead sender's appends on their way: some arrive, in order,
+// some never. Now and then it is the first that never does (A3).
 func (w *World) orphans(n *network) {
-	n.queue = n.queue[:w.rng.Intn(len(n.queue)+1)]
+	if len(n.queue) > 1 && w.rng.Intn(3) == 0 {
+		n.queue = n.queue[1:]
+	} else {
+		n.queue = n.queue[:w.rng.Intn(len(n.queue)+1)]
+	}
 	w.lost = append(w.lost, n)
 }
 
 var errStuck = errors.New("stuck")
+
+func (w *World) shardOf(k int) int {
+	if k < 0 { // see model.strange
+		return (-1 - k) / w.opt.Keys
+	}
+	return k % w.opt.Shards
+}
 
 func keyText(k int, strs bool) string {
 	if strs {
