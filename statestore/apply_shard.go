@@ -118,6 +118,9 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 	if a.SourceTo == a.SourceFrom && a.RequestTo == a.RequestFrom {
 		return reject(record.EmptyAppend), nil
 	}
+	if a.Forgets < 0 || a.Forgets > s.now {
+		return reject(record.BadCounter, -1), nil
+	}
 	for i, n := range countList(&a.Counts) {
 		if *n < 0 || *n > maxCount {
 			return reject(record.BadCounter, int64(i)), nil

@@ -562,6 +562,7 @@ func (s *script) appendFrom(a *args) *record.AppendRows {
 	}
 	v.SourceFrom, v.SourceTo = a.rng("source", sh.SourceEnd, sh.SourceEnd)
 	v.RequestFrom, v.RequestTo = a.rng("requests", sh.RequestEnd, sh.RequestEnd)
+	v.Forgets = a.num("forgets", 0)
 	v.Counts.Events = a.num("events", 0)
 	v.Counts.LateIgnored = a.num("late", 0)
 	for _, l := range a.lines {

@@ -42,7 +42,7 @@ type killed struct {
 
 // judge replays every key's events in order against what the index knows (K2),
 // then the answers of the request range (A5).
-func (s *Shard) judge(answers []answer) (*flushPlan, error) {
+func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 	b := &s.buf
 	if err := b.sortKeys(s.keys, s.cfg.Deployment, answers); err != nil {
 		return nil, err
@@ -57,6 +57,7 @@ func (s *Shard) judge(answers []answer) (*flushPlan, error) {
 	i := 0
 	for k := range b.uniq {
 		f := &b.found[k]
+		forget(f, forgets)
 		v := verdict{item: i, row: -1, rowID: -1}
 		live := f.Present && f.File != 0
 		indexLive := live // the index's version is still the live one
@@ -119,6 +120,14 @@ func (s *Shard) judge(answers []answer) (*flushPlan, error) {
 	return p, nil
 }
 
+// forget makes a tombstone of an earlier time absent. One that is in flight has
+// no time yet.
+func forget(f *keyindex.Found, before int64) {
+	if f.Present && f.File == 0 && !f.Pending && f.Time < before {
+		*f = keyindex.Found{Entry: keyindex.Entry{Key: f.Key}}
+	}
+}
+
 // publishedRow is the row id that an upsert of this version keeps: its own
 // explicit one, or its file's once that is published; -1 when it has none yet.
 func (s *Shard) publishedRow(e *keyindex.Entry) int64 {
@@ -145,6 +154,9 @@ func (s *Shard) flush(ctx context.Context) error {
 	var body record.RowsBody
 	var entries []keyindex.Entry
 	var err error
+	if s.keys != nil {
+		a.Forgets = max(0, s.decidedTime-s.def.TombstoneTTLMs)
+	}
 	if s.keys == nil {
 		a.Counts = s.buf.counts
 		sel := make([]uint32, s.buf.len())
@@ -213,7 +225,7 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 		a.Counts = s.buf.counts
 		return nil, nil
 	}
-	p, err := s.judge(answers)
+	p, err := s.judge(answers, a.Forgets)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 		if err := s.index.ConfirmAt(uint64(a.Counter), m.Offset, m.TimeMs); err != nil {
 			return awayDisk(err)
 		}
-		s.expire(m.TimeMs)
+		s.index.Expire(a.Forgets)
 	}
 	for i := range s.flight[0].files {
 		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
@@ -98,8 +98,6 @@ func (s *Shard) lose() {
 	s.dropEpoch()
 	s.stage = Idle
 }
-
-func (s *Shard) expire(nowMs int64) { s.index.Expire(nowMs - s.def.TombstoneTTLMs) }
 
 // keepSide saves the side file from time to time. Without it a restart reads
 // more of the log, so a failure is no reason to stop.
@@ -169,11 +167,11 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 		return awayDisk(err)
 	}
 	for i := range answers {
-		if err := s.foldAnswer(m, &answers[i]); err != nil {
+		if err := s.foldAnswer(m, a, &answers[i]); err != nil {
 			return err
 		}
 	}
-	s.expire(m.TimeMs)
+	s.index.Expire(a.Forgets)
 	return nil
 }
 
@@ -193,7 +191,10 @@ func (s *Shard) applyFold(entries []keyindex.Entry, offset int64) error {
 	return s.index.Apply(entries, offset)
 }
 
-func (s *Shard) foldAnswer(m *record.OutcomeMessage, a *answer) error {
+// foldAnswer folds one key of a request that an append answered. It forgets
+// what the append's maker had forgotten, and nothing else: appends that were in
+// flight then may have been decided since.
+func (s *Shard) foldAnswer(m *record.OutcomeMessage, by *record.AppendRows, a *answer) error {
 	k, err := indexKey(s.keys, s.cfg.Deployment, a.key)
 	if err != nil {
 		return err
@@ -203,6 +204,7 @@ func (s *Shard) foldAnswer(m *record.OutcomeMessage, a *answer) error {
 		return err
 	}
 	f := &found[0]
+	forget(f, by.Forgets)
 	hasOrd, order := f.Present && f.HasOrder, f.Order
 	switch {
 	case a.req.HasOrder:

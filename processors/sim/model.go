@@ -54,8 +54,6 @@ type asked struct {
 	hasOrd bool
 }
 
-type own struct{ offset, time int64 }
-
 // model folds the log's accepted records by the rules of §6, from the events
 // themselves: no file, no position, no index.
 type model struct {
@@ -66,7 +64,7 @@ type model struct {
 	ends     []int64 // source ends
 	requests []int64 // request ends, -1: never claimed
 	retired  []bool
-	appends  [][]own         // accepted ones of each shard
+	times    map[int64]int64 // table time after each record
 	asked    map[int64]asked // DeleteKeys by offset
 	cuts     map[int64]map[int]*version
 	ids      map[int64]int // row id → the key that had it
@@ -77,7 +75,7 @@ type model struct {
 func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
-		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), appends: make([][]own, w.opt.Shards),
+		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
 		asked: map[int64]asked{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{},
 	}
 	for p := range m.requests {
@@ -94,6 +92,7 @@ func (m *model) fold() error {
 		if o.Derived {
 			continue
 		}
+		m.times[o.Offset] = o.TimeMs
 		what := fmt.Sprintf("%s %s", o.Outcome.Code, o.Type)
 		if o.Outcome.Reason != record.ReasonNone {
 			what += ": " + o.Outcome.Reason.String()
@@ -158,7 +157,9 @@ func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
 	if a.RequestFrom != m.requests[p] {
 		return fmt.Errorf("shard %d goes on at request %d, not %d: a request is lost or answered twice", p, a.RequestFrom, m.requests[p])
 	}
-	m.forget(int(p), a)
+	if err := m.forget(int(p), a); err != nil {
+		return err
+	}
 	var counts record.Counts
 	wrote := map[int]bool{}
 	for s := a.SourceFrom; s < a.SourceTo; s++ {
@@ -174,23 +175,21 @@ func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
 		return fmt.Errorf("shard %d counts %+v, they are %+v", p, a.Counts, counts)
 	}
 	m.ends[p], m.requests[p] = a.SourceTo, a.RequestTo
-	m.appends[p] = append(m.appends[p], own{o.Offset, o.TimeMs})
 	return nil
 }
 
-// forget drops tombstones that are too old for who made this append: what it
-// had read ends where its request range ends, and a tombstone in flight is not
-// of any age yet (K3).
-func (m *model) forget(p int, a *record.AppendRows) {
-	before := int64(-1 << 62)
-	for _, x := range slices.Backward(m.appends[p]) {
-		if x.offset < a.RequestTo {
-			before = x.time - m.w.def.TombstoneTTLMs
-			break
-		}
+// forget drops the tombstones that whoever made this append had forgotten: those
+// older than their time when it read its last entry, which is where its request
+// range ends. A tombstone in flight is of no age yet (K3).
+func (m *model) forget(p int, a *record.AppendRows) error {
+	if m.w.opt.NoKey {
+		return nil
+	}
+	if want := max(0, m.times[a.RequestTo-1]-m.w.def.TombstoneTTLMs); a.Forgets != want {
+		return fmt.Errorf("shard %d forgets before %d, its time is %d", p, a.Forgets, want)
 	}
 	for k, t := range m.tombs {
-		if m.w.shardOf(k) == p && t.offset < a.RequestTo && t.time < before {
+		if m.w.shardOf(k) == p && t.offset < a.RequestTo && t.time < a.Forgets {
 			delete(m.tombs, k)
 			if _, ok := m.ord[k]; ok {
 				m.w.saw["tombstone forgotten"]++
@@ -198,6 +197,7 @@ func (m *model) forget(p int, a *record.AppendRows) {
 			}
 		}
 	}
+	return nil
 }
 
 func (m *model) late(k int, order int64, has bool) bool {

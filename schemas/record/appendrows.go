@@ -30,6 +30,7 @@ func (r *AppendRows) encode(dst []byte) ([]byte, error) {
 	dst = appendLong(dst, r.RequestTo)
 	dst = appendLong(dst, int64(r.SchemaID))
 	dst = appendLong(dst, int64(r.Framing))
+	dst = appendLong(dst, r.Forgets)
 	if len(r.Files) > 0 {
 		dst = appendLong(dst, int64(len(r.Files)))
 	}
@@ -122,7 +123,7 @@ func (r *AppendRows) decode(b []byte) bool {
 	r.Shard.Partition, i = int32At(b, i)
 	i = longsAt(b, i, &r.Epoch, &r.Counter, &r.SourceFrom, &r.SourceTo, &r.RequestFrom, &r.RequestTo)
 	r.SchemaID, i = int32At(b, i)
-	framing, i = longAt(b, i)
+	i = longsAt(b, i, &framing, &r.Forgets)
 	r.Framing = uint64(framing)
 	if i = r.decodeFiles(b, i); i < 0 {
 		return false

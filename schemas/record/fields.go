@@ -69,6 +69,7 @@ func appendRowsFields(v visitor, r *AppendRows) {
 	v.long("request_to", &r.RequestTo)
 	v.int32("schema_id", &r.SchemaID)
 	v.uint64("framing", &r.Framing)
+	v.long("forgets", &r.Forgets)
 	records(v, "files", &r.Files, minDataFile, dataFileFields)
 	records(v, "deletes", &r.Deletes, minDeleteBlock, deleteBlockFields)
 	optionalRecord(v, "changes", &r.Changes, refFields)

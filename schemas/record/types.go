@@ -172,10 +172,14 @@ type AppendRows struct {
 	RequestTo   int64
 	SchemaID    int32  // schema version of the files
 	Framing     uint64 // K5: framing of the record keys, 0 none
-	Files       []DataFile
-	Deletes     []DeleteBlock // ascending by file
-	Changes     *Ref          // erasable body: RowsBody. nil when there are no files and no key changes
-	Counts      Counts
+	// Forgets is the table time, in ms, before which its maker remembered no
+	// tombstone (K3). Who folds the record's answers forgets the same, whatever
+	// was decided since.
+	Forgets int64
+	Files   []DataFile
+	Deletes []DeleteBlock // ascending by file
+	Changes *Ref          // erasable body: RowsBody. nil when there are no files and no key changes
+	Counts  Counts
 }
 
 // ShardIndex tells of an uploaded index checkpoint (F9).
