@@ -124,7 +124,7 @@ func Dial(ctx context.Context, data string, o ClientOptions) (*Conn, *Status, er
 	v := &remoteViews{url: f.Admin + "/status", client: &http.Client{Timeout: 30 * time.Second}}
 	st, err := v.status(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %s (a node was there and did not drain: %w)", ErrNotRunning, data, err)
+		return nil, nil, fmt.Errorf("%w: %s (no answer at the address it had: %w)", ErrNotRunning, data, err)
 	}
 	if st.ID != f.ID {
 		// The port of a node that was killed may be another's by now.

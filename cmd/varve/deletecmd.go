@@ -59,7 +59,10 @@ func (a *app) deleteCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVar(&keys, "key", nil, "a key as `column=value`[,column=value]; may be repeated")
 	f.StringVar(&keysFile, "keys", "", "`file` of one key a line")
-	f.StringVar(&where, "where", "", "rows for which this `expression` holds (not built yet)")
+	f.StringVar(&where, "where", "", "rows for which this `expression` holds")
+	if err := f.MarkHidden("where"); err != nil { // not built yet; the flag only tells the way round
+		panic(err)
+	}
 	f.StringVar(&order, "order", "", "the request's ordering `value`, on a table with an ordering column")
 	f.BoolVar(&noWait, "no-wait", false, "end once the request is accepted")
 	return cmd

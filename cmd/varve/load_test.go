@@ -222,6 +222,31 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// An event that cannot be taken is counted and told of, and its letter says where it was and why.
+func TestLoadLetters(t *testing.T) {
+	data := t.TempDir()
+	schema := writeFile(t, "s.json", `{"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true},{"id":2,"name":"n","type":"int"}]}`)
+	args := []string{"--data", data, "--table", "shop.t", "--format", "rows-json", "--key", "id", "--schema", schema, "-"}
+	if r, errs := load(t, "{\"id\":1,\"n\":2}\n", args...); r.DeadLetters != 0 || strings.Contains(errs, "varve letters") {
+		t.Errorf("a good load: %+v, stderr %q", r, errs)
+	}
+	if got := run(t, "letters", "shop.t", "--data", data, "--output", "json", "--log-level", "warn"); strings.TrimSpace(got) != "[]" {
+		t.Errorf("letters before there are any: %s", got)
+	}
+	r, errs := load(t, "{\"id\":2,\"n\":\"secret\"}\n{\"id\":3}\nno JSON\n", args...)
+	if r.DeadLetters != 2 || r.Rows != 2 || !strings.Contains(errs, `2 event(s) could not be taken and are in topic shop.t.dlq; "varve letters shop.t" says why`) {
+		t.Errorf("a load with letters: %+v, stderr %q", r, errs)
+	}
+	got := lines(run(t, "letters", "shop.t", "--data", data, "--output", "csv", "--log-level", "warn"))
+	if len(got) != 3 || !strings.Contains(got[1], ",shop.t,0,1,varve.") || !strings.Contains(got[1], "column \"\"n\"\"") || !strings.Contains(got[2], ",shop.t,0,3,varve.") ||
+		strings.Contains(strings.Join(got, "\n"), "secret") {
+		t.Errorf("letters %q", got)
+	}
+	if got := lines(run(t, "letters", "shop.t", "--data", data, "--output", "csv", "--limit", "1", "--log-level", "warn")); len(got) != 2 {
+		t.Errorf("one letter: %q", got)
+	}
+}
+
 func TestLoadStopsOnError(t *testing.T) {
 	code, out, errs := varveWith(t, nil, "{\"id\":1}\nno JSON\n{\"id\":2}\n", "load", "--data", t.TempDir(), "--table", "t", "--format", "rows-json", "--key", "id",
 		"--on-error", "stop", "--log-level", "error", "-")

@@ -123,6 +123,9 @@ func (a *app) loadCommand() *cobra.Command {
 			if err = errors.Join(err, src.close()); err != nil {
 				return err
 			}
+			if dead := deadLetters(&r.counts); dead > 0 {
+				a.notef("note: %d event(s) could not be taken and are in topic %s.dlq; \"varve letters %s\" says why", dead, r.topic, r.table)
+			}
 			return a.show(r.object())
 		},
 	}
