@@ -357,10 +357,13 @@ func (n *Node) openStates(ctx context.Context) error {
 		}
 		n.states[p] = w
 	}
+	if !n.has(RoleIngest) {
+		return nil // whoever mends a lost source must be able to
+	}
 	return n.checkSources(ctx)
 }
 
-// checkSources refuses a start when a source partition lost what a shard has
+// checkSources refuses to ingest when a source partition lost what a shard has
 // used of it.
 func (n *Node) checkSources(ctx context.Context) error {
 	var used []UsedOffset
@@ -370,7 +373,7 @@ func (n *Node) checkSources(ctx context.Context) error {
 				if s.Retired || s.SourceEnd == 0 {
 					continue
 				}
-				used = append(used, UsedOffset{Topic: s.Topic, Partition: s.Partition, ID: s.TopicID, Next: s.SourceEnd, By: "table " + t.Name})
+				used = append(used, UsedOffset{Topic: s.Topic, Partition: s.Partition, ID: s.TopicID, Next: s.SourceEnd, By: "table " + t.Name, Table: t.Name})
 			}
 			return nil
 		}); err != nil {
@@ -392,6 +395,7 @@ func (n *Node) Start(ctx context.Context) error {
 		n.spawn(w.run)
 	}
 	if n.has(RoleIngest) && n.has(RoleState) {
+		n.spawn(func(ctx context.Context) error { return n.watchSources(ctx, sourceCheck) })
 		return n.ingestKnown(ctx)
 	}
 	return nil
