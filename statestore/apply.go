@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -43,8 +41,8 @@ func (r *Record) Checksum() uint32 {
 const ApplyVersion = 1
 
 // active lists the types of each apply version and the newest version of each
-// type's body (L8).
-var active = map[uint32]map[record.Type]uint16{
+// type's body (L8), 0: not active.
+var active = map[uint32]*[256]uint16{
 	1: {
 		record.TypeSetApplyVersion: 1, record.TypeCreateTable: 1, record.TypeAlterTable: 1,
 		record.TypeDropTable: 1, record.TypeClaimShard: 1, record.TypeAppendRows: 1,
@@ -64,7 +62,7 @@ const (
 
 // NeedsBody is the reference that Apply will ask the body of, nil when there is none.
 func NeedsBody(r *Record) *record.Ref {
-	if r.Control || len(r.Value) > MaxRefValue {
+	if r.Control || len(r.Value) > MaxRefValue || !record.HasBodyRef(r.Value) {
 		return nil
 	}
 	var env record.Envelope
@@ -78,6 +76,8 @@ func refInLimits(r *Record, ref *record.Ref) bool {
 	return ref != nil && len(r.Value) <= MaxRefValue && ref.Length >= 0 && ref.Length <= MaxBody &&
 		strings.HasSuffix(ref.Path, "/bodies/"+ref.Hash.String()) && objstore.CheckKey(ref.Path) == nil
 }
+
+var errNoBody = errors.New("its body was not fetched before apply")
 
 // DedupeMs is how long a request id is remembered, in ms of table time (L9).
 const DedupeMs = 24 * 3600 * 1000
@@ -107,16 +107,24 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	if r.Offset != h.Offset+1 {
 		return record.OutcomeMessage{}, fmt.Errorf("%w: partition %d: offset %d follows %d; the topic lost records or was made again: restore it or start a new deployment", ErrHole, h.Partition, r.Offset, h.Offset)
 	}
+	if s.broken != nil {
+		return record.OutcomeMessage{}, s.broken
+	}
 	if h.forgotten < h.Horizon {
 		if err := s.forget(); err != nil {
+			s.broken = err
 			return record.OutcomeMessage{}, err
 		}
 	}
-	msg := record.OutcomeMessage{Offset: r.Offset, TableID: -1}
+	msg := &s.msg
+	*msg = record.OutcomeMessage{Offset: r.Offset, TableID: -1}
 	t := max(h.TimeMs, r.TimeMs)
 	s.effects, s.now, s.bodyRead = s.effects[:0], t, false
-	out, err := s.decide(r, t, &msg)
+	out, err := s.decide(r, t, msg)
 	if err != nil {
+		if !errors.Is(err, ErrIdentity) && !errors.Is(err, ErrUnknownVersion) && !errors.Is(err, errNoBody) {
+			s.broken = err // anything may have changed by half
+		}
 		return record.OutcomeMessage{}, err
 	}
 	if r.Offset == 0 && out.Code != record.Accepted {
@@ -125,56 +133,45 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	h.TimeMs = t
 	if len(s.effects) > 0 {
 		sum := sha256.Sum256(s.effects)
-		copy(out.Digest[:], sum[:])
+		out.Digest = [16]byte(sum[:])
 	}
 	h.Offset, h.LeaderEpoch, h.Checksum = r.Offset, r.LeaderEpoch, r.Checksum()
 	s.sample()
 	msg.Outcome, msg.TimeMs = out, t
-	outcome := record.EncodeOutcome(s.scratch[:0], &out)
-	s.scratch = outcome
-	h.Chain = chain(&h.Chain, r, s.bodyRead, outcome)
+	s.scratch = record.EncodeOutcome(s.scratch[:0], &msg.Outcome)
+	s.hashed = chained(s.hashed[:0], &h.Chain, r, s.bodyRead, s.scratch)
+	h.Chain = sha256.Sum256(s.hashed)
 	msg.Chain = h.Chain
-	s.headOK = true
-	return msg, s.emit(&msg)
+	s.applied, s.ahead = true, true
+	s.logSize += int64(len(r.Key) + len(r.Value) + recordBytes)
+	if err := s.emit(msg); err != nil {
+		s.broken = err
+		return record.OutcomeMessage{}, err
+	}
+	return *msg, nil
 }
 
-// chain is the next chain hash (L6). Lengths part the pieces.
-func chain(prev *record.Hash, r *Record, body bool, outcome []byte) record.Hash {
-	var fixed [32 + 8*6]byte
-	copy(fixed[:], prev[:])
+// recordBytes is about what a record takes in the log beside key and value.
+const recordBytes = 64
+
+// chained is what the next chain hash is taken of (L6). Lengths part the pieces.
+func chained(b []byte, prev *record.Hash, r *Record, body bool, outcome []byte) []byte {
 	be := binary.BigEndian
-	be.PutUint64(fixed[32:], uint64(r.Offset))
-	be.PutUint64(fixed[40:], uint64(r.TimeMs))
-	be.PutUint64(fixed[48:], uint64(len(r.Key)))
-	be.PutUint64(fixed[56:], uint64(len(r.Header)))
-	be.PutUint64(fixed[64:], uint64(len(r.Value)))
-	be.PutUint64(fixed[72:], uint64(len(outcome)))
-	d := sha256.New()
-	d.Write(fixed[:])
-	d.Write(r.Key)
-	d.Write(r.Header)
-	d.Write(r.Value)
+	b = append(b, prev[:]...)
+	b = be.AppendUint64(b, uint64(r.Offset))
+	b = be.AppendUint64(b, uint64(r.TimeMs))
+	b = be.AppendUint64(b, uint64(len(r.Key)))
+	b = be.AppendUint64(b, uint64(len(r.Header)))
+	b = be.AppendUint64(b, uint64(len(r.Value)))
+	b = be.AppendUint64(b, uint64(len(outcome)))
+	b = append(b, r.Key...)
+	b = append(b, r.Header...)
+	b = append(b, r.Value...)
 	if body {
 		// The value holds the body's hash already; the flag says that it was read.
-		d.Write([]byte{1})
+		b = append(b, 1)
 	}
-	d.Write(outcome)
-	var out record.Hash
-	d.Sum(out[:0])
-	return out
-}
-
-func (s *Store) emit(m *record.OutcomeMessage) error {
-	k, v, err := record.EncodeOutcomeMessage(s.msgKey[:0], s.msgValue[:0], m)
-	if err != nil {
-		return fmt.Errorf("outcome of record %d: %w", m.Offset, err)
-	}
-	s.msgKey, s.msgValue = k, v
-	if s.outFirst < 0 {
-		s.outFirst = m.Offset
-	}
-	s.out = append(s.out, outMessage{s.keep(k), s.keep(v)})
-	return nil
+	return append(b, outcome...)
 }
 
 // sample keeps offsets by table time, ten minutes apart, and moves the dedupe
@@ -210,8 +207,11 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	if form > record.Form || typeVersion == 0 || typeVersion > active[version][typ] {
 		return reject(record.NotActive), nil
 	}
-	var env record.Envelope
-	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, &env); err != nil {
+	env := &s.env
+	if t, ok := s.tables[s.names[string(r.Key)]]; ok {
+		env.Table = t.name // most likely the same string
+	}
+	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, env); err != nil {
 		if errors.Is(err, record.ErrNewerForm) {
 			return reject(record.NotActive), nil
 		}
@@ -231,7 +231,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 			return reject(record.Undecodable), nil
 		}
 		if r.Body == nil {
-			return outcomeOf{}, fmt.Errorf("record %d: its body was not fetched before apply", r.Offset)
+			return outcomeOf{}, fmt.Errorf("record %d: %w", r.Offset, errNoBody)
 		}
 		body, s.bodyRead = r.Body, true
 	}
@@ -272,7 +272,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 			return out, nil
 		}
 	}
-	out, err := s.rules(r, t, &env, body, msg)
+	out, err := s.rules(r, t, env, body, msg)
 	if err != nil {
 		return outcomeOf{}, err
 	}
@@ -284,12 +284,8 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	return out, nil
 }
 
-// request is what is remembered of an id, nil when there is nothing. What lies
-// below the horizon is forgotten, also where its deletion is not committed yet.
+// request is what is remembered of an id, nil when there is nothing.
 func (s *Store) request(id record.RequestID) (*requestEntry, error) {
-	if e, ok := s.requests[id]; ok {
-		return &e, nil
-	}
 	b, err := s.get(append([]byte{keyRequest}, id[:]...))
 	if err != nil || b == nil {
 		return nil, err
@@ -298,19 +294,14 @@ func (s *Store) request(id record.RequestID) (*requestEntry, error) {
 	e := &requestEntry{offset: d.i()}
 	copy(e.bytes[:], d.raw(16))
 	e.outcome = d.byts()
-	if e.offset < s.head.Horizon {
-		return nil, d.done("request id")
-	}
 	return e, d.done("request id")
 }
 
 func (s *Store) remember(id record.RequestID, offset int64, digest [16]byte, out *outcomeOf) error {
-	e := requestEntry{offset: offset, bytes: digest, outcome: record.EncodeOutcome(nil, out)}
-	s.requests[id] = e
 	var v enc
-	v.i(e.offset)
-	v.raw(e.bytes[:])
-	v.byts(e.outcome)
+	v.i(offset)
+	v.raw(digest[:])
+	v.byts(record.EncodeOutcome(nil, out))
 	if err := s.set(append([]byte{keyRequest}, id[:]...), v.b); err != nil {
 		return err
 	}
@@ -321,12 +312,10 @@ func (s *Store) remember(id record.RequestID, offset int64, digest [16]byte, out
 // too old by what they saw. It happens at the record after the horizon moved,
 // so that equal logs make equal states.
 func (s *Store) forget() error {
-	if err := s.drain(); err != nil {
-		return err
-	}
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyRequestAt}, UpperBound: key8(keyRequestAt, uint64(s.head.Horizon))})
+	below := key8(keyRequestAt, uint64(s.head.Horizon))
+	it, err := s.iterRange([]byte{keyRequestAt}, below)
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := s.del(append([]byte{keyRequest}, it.Key()[9:]...)); err != nil {
@@ -337,7 +326,7 @@ func (s *Store) forget() error {
 		return fmt.Errorf("read the state: %w", err)
 	}
 	s.head.forgotten = s.head.Horizon
-	return s.batch().DeleteRange([]byte{keyRequestAt}, key8(keyRequestAt, uint64(s.head.Horizon)), nil)
+	return s.batch().DeleteRange([]byte{keyRequestAt}, below, nil)
 }
 
 // rules dispatches to a type's rules. What they decide beyond the record's
@@ -358,11 +347,14 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, body []byte, msg
 	if env.Type == record.TypeSetApplyVersion {
 		return s.applyVersion(r, v.(*record.SetApplyVersion))
 	}
-	if string(r.Key) != env.Table || schemas.CheckTableName(env.Table) != nil {
-		return reject(record.Undecodable), nil
-	}
-	if schemas.PartitionOf(env.Table, s.head.Partitions) != s.head.Partition {
-		return reject(record.WrongPartition), nil
+	if id := s.names[env.Table]; id <= 0 {
+		// A table that is there had its name checked when it was made.
+		if schemas.CheckTableName(env.Table) != nil {
+			return reject(record.Undecodable), nil
+		}
+		if schemas.PartitionOf(env.Table, s.head.Partitions) != s.head.Partition {
+			return reject(record.WrongPartition), nil
+		}
 	}
 	tab, err := s.lookup(env.Table)
 	if err != nil {

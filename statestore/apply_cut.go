@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
@@ -95,10 +93,6 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	}
 	n := 0
 	if !first && tab.changed {
-		// What this batch did is not in the database yet, and freezing reads it.
-		if err := s.drain(); err != nil {
-			return outcomeOf{}, err
-		}
 		var err error
 		if n, err = s.freeze(tab); err != nil {
 			return outcomeOf{}, err
@@ -171,31 +165,12 @@ func expired(t *table, now int64, newSnapshot bool) []int64 {
 	return out
 }
 
-// drain commits what came before the record under way, so that the database
-// can be read. Outcomes and notices stay for the caller's Commit.
-func (s *Store) drain() error {
-	cuts := s.cutsDone
-	s.headOK = s.head.Offset >= 0
-	o, err := s.commit()
-	s.pendingOut = append(s.pendingOut, o.Outcomes...)
-	s.cutsDone = cuts
-	return err
-}
-
 // freeze writes every changed file of a table under the frozen cut's keys and
 // clears the change marks. It returns how many files really differ.
 func (s *Store) freeze(t *table) (int, error) {
-	prefix := key8(keyChange, uint64(t.id))
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+	bases, err := s.changedChunks(t)
 	if err != nil {
-		return 0, fmt.Errorf("read the state: %w", err)
-	}
-	var bases []uint64
-	for ok := it.First(); ok; ok = it.Next() {
-		bases = append(bases, binary.BigEndian.Uint64(it.Key()[9:]))
-	}
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return 0, fmt.Errorf("read the state: %w", err)
+		return 0, err
 	}
 	n := 0
 	for _, base := range bases {
@@ -203,14 +178,19 @@ func (s *Store) freeze(t *table) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		s.touch(c)
+		s.killOrder = c.killOrder(s.killOrder[:0])
+		next := 0 // in killOrder
 		for i := range c.entries {
 			f := &c.entries[i]
 			bit := uint(f.id & 127)
+			s.sets = s.sets[:0]
+			if next < len(s.killOrder) && s.killOrder[next]>>56 == uint64(bit) {
+				_, s.sets, next = c.killsOf(s.killOrder, next, s.sets)
+			}
 			if f.gone || !c.added.has(bit) && !c.killed.has(bit) {
 				continue
 			}
-			differs, err := s.freezeFile(t, c, f)
+			differs, err := s.freezeFile(t, c, f, i >= c.stored)
 			if err != nil {
 				return 0, err
 			}
@@ -218,15 +198,56 @@ func (s *Store) freeze(t *table) (int, error) {
 				n++
 			}
 		}
+		s.touch(c)
 		c.added, c.killed, c.marksDirty = bits128{}, bits128{}, true
 	}
 	return n, nil
 }
 
-func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry) (bool, error) {
-	dead, err := s.get(key16(keyDead, uint64(t.id), f.id))
+// changedChunks are the chunks of a table with change marks, ascending: those
+// that the database knows of, and those since.
+func (s *Store) changedChunks(t *table) ([]uint64, error) {
+	prefix := key8(keyChange, uint64(t.id))
+	it, err := s.iter(prefix)
 	if err != nil {
-		return false, err
+		return nil, err
+	}
+	var bases []uint64
+	for ok := it.First(); ok; ok = it.Next() {
+		base := binary.BigEndian.Uint64(it.Key()[len(prefix):])
+		if c := s.cached(chunkKey{t.id, base}); c == nil || !c.marksDirty {
+			bases = append(bases, base)
+		}
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return nil, fmt.Errorf("read the state: %w", err)
+	}
+	for _, c := range s.touched {
+		if c.key.table == t.id && c.marksDirty && !(c.added.empty() && c.killed.empty()) {
+			bases = append(bases, c.key.base)
+		}
+	}
+	slices.Sort(bases)
+	return bases, nil
+}
+
+// freezeFile freezes one file; s.sets are its delete blocks that the database
+// lacks, and fresh says that it lacks the file too.
+func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, error) {
+	var dead []byte
+	var err error
+	if !fresh {
+		if dead, err = s.get(key16(keyDead, uint64(t.id), f.id)); err != nil {
+			return false, err
+		}
+	}
+	if len(s.sets) > 0 {
+		if dead != nil {
+			s.sets = append(s.sets, dead)
+		}
+		if dead, err = dv.UnionAll(nil, s.sets...); err != nil {
+			return false, fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
+		}
 	}
 	count := uint64(0)
 	if dead != nil {
@@ -234,13 +255,16 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry) (bool, error) {
 			return false, fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
 		}
 	}
-	old, err := s.vector(t.id, f.id)
-	if err != nil {
-		return false, err
-	}
 	published := f.manifest != 0
+	var old *Vector
+	if published {
+		if old, err = vector(s.get, t.id, f.id); err != nil {
+			return false, err
+		}
+	}
 	if int64(count) == f.rows {
-		f.gone, c.dirty = true, true
+		f.gone, c.dirty = true, true // its delete blocks are written no more
+		c.gone.set(uint(f.id & 127))
 		t.totals.Files--
 		t.totals.Rows -= f.rows
 		t.totals.Bytes -= f.bytes
@@ -301,8 +325,11 @@ func decVector(d *dec) *Vector {
 	return &Vector{Puffin: d.str(), Offset: d.i(), Length: d.i(), Cardinality: d.i(), Sequence: d.i(), Manifest: d.i()}
 }
 
-func (s *Store) vector(table int64, id uint64) (*Vector, error) {
-	b, err := s.get(key16(keyVector, uint64(table), id))
+// getter reads a value, nil when absent.
+type getter func(key []byte) ([]byte, error)
+
+func vector(get getter, table int64, id uint64) (*Vector, error) {
+	b, err := get(key16(keyVector, uint64(table), id))
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -311,8 +338,8 @@ func (s *Store) vector(table int64, id uint64) (*Vector, error) {
 	return v, d.done("published vector")
 }
 
-// Frozen is the pending cut of a table, nil when there is none. It reads what
-// was committed, and what it returns never changes for one build offset.
+// Frozen is the pending cut of a table, nil when there is none. What it returns
+// never changes for one build offset.
 func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,7 +378,10 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	}
 	moved := map[int64]int64{}
 	if err := s.frozenFiles(tableID, func(x *FrozenFile, tuple uint32) error {
-		err := s.describe(tableID, x, tuple)
+		err := describe(s.get, tableID, x, tuple)
+		if err == nil && x.Added {
+			err = s.describeBody(tableID, x)
+		}
 		if err == nil && x.Manifest != 0 {
 			x.Manifest, err = s.liveManifest(tableID, x.Manifest, f.Manifests, moved)
 		}
@@ -366,9 +396,9 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	return f, nil
 }
 
-// describe fills what a frozen file's entry refers to.
-func (s *Store) describe(tableID int64, x *FrozenFile, ordinal uint32) error {
-	b, err := s.get(key16(keyTuple, uint64(tableID), uint64(ordinal)))
+// describe fills what a file's entry refers to.
+func describe(get getter, tableID int64, x *FrozenFile, ordinal uint32) error {
+	b, err := get(key16(keyTuple, uint64(tableID), uint64(ordinal)))
 	if err != nil {
 		return err
 	}
@@ -376,30 +406,32 @@ func (s *Store) describe(tableID int64, x *FrozenFile, ordinal uint32) error {
 		return fmt.Errorf("%w: partition tuple", ErrCorrupt)
 	}
 	x.SpecID, x.Partition = int32(binary.BigEndian.Uint32(b)), b[4:]
-	if b, err = s.get(key16(keyEpoch, uint64(tableID), x.ID>>writerShift)); err != nil {
+	if b, err = get(key16(keyEpoch, uint64(tableID), x.ID>>writerShift)); err != nil {
 		return err
 	}
 	d := dec{b: b}
 	x.Epoch = d.i()
-	if err := d.done("writer"); err != nil {
+	return d.done("writer")
+}
+
+// describeBody finds the body of a file that no cut has published.
+func (s *Store) describeBody(tableID int64, x *FrozenFile) error {
+	c, err := s.chunk(tableID, x.ID)
+	if err != nil {
 		return err
 	}
-	if !x.Added {
-		return nil
+	var ok bool
+	if x.Body, ok = c.body(x.Record); !ok {
+		return fmt.Errorf("%w: the body of record %d is not known", ErrCorrupt, x.Record)
 	}
-	if b, err = s.get(key16(keyBody, uint64(tableID), uint64(x.Record))); err != nil {
-		return err
-	}
-	d = dec{b: b}
-	x.Body = decRef(&d)
-	return d.done("body reference")
+	return nil
 }
 
 func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) error {
 	prefix := append(key8(keyFrozen, uint64(tableID)), 1)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+	it, err := s.iter(prefix)
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		d := dec{b: bytes.Clone(it.Value())}
@@ -433,9 +465,9 @@ func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) e
 // liveManifests reads the numbers and paths of the manifests in use.
 func (s *Store) liveManifests(tableID int64, into map[int64]string) error {
 	prefix := key8(keyLive, uint64(tableID))
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+	it, err := s.iter(prefix)
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		into[int64(binary.BigEndian.Uint64(it.Key()[len(prefix):]))] = string(it.Value())
@@ -509,9 +541,6 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	}
 	if c.Parent != t.head.SnapshotID {
 		return reject(record.WrongParent, t.head.SnapshotID), nil
-	}
-	if err := s.drain(); err != nil {
-		return outcomeOf{}, err
 	}
 	var files []*FrozenFile
 	if err := s.frozenFiles(t.id, func(x *FrozenFile, _ uint32) error {

@@ -1,7 +1,6 @@
 package statestore
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/varve-io/varve/schemas"
@@ -43,7 +42,13 @@ func flag(b bool) int64 {
 }
 
 func (t *table) shardOf(k *record.ShardKey) *shard {
-	return t.shards[shardID{k.TopicID, k.Partition}]
+	near := &t.near[k.Partition&(nearShards-1)]
+	if sh := *near; sh != nil && sh.id.partition == k.Partition && sh.id.topic == k.TopicID {
+		return sh
+	}
+	sh := t.shards[shardID{k.TopicID, k.Partition}]
+	*near = sh
+	return sh
 }
 
 // claimShard: A2.
@@ -147,6 +152,7 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 		return reject(record.BadFile, -1), nil
 	}
 	prev := uint64(0)
+	s.targets = s.targets[:0]
 	for i := range a.Deletes {
 		b := &a.Deletes[i]
 		if b.File <= prev {
@@ -158,17 +164,16 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 			return reject(record.BadBlock, int64(i)), nil
 		}
 		rows := int64(-1)
-		if j, found := slices.BinarySearchFunc(a.Files, b.File, func(f record.DataFile, id uint64) int { return cmpInt(f.ID, id) }); found {
+		var to target
+		if j, found := findFile(a.Files, b.File); found {
 			rows = a.Files[j].Rows
 		} else {
-			c, err := s.chunk(t.id, b.File)
-			if err != nil {
+			if to.chunk, err = s.chunk(t.id, b.File); err != nil {
 				return outcomeOf{}, err
 			}
-			if f := c.find(b.File); f != nil {
-				rows = f.rows
-			}
+			rows, to.gone = to.chunk.fileRows(b.File), to.chunk.gone.has(uint(b.File&127))
 		}
+		s.targets = append(s.targets, to)
 		if rows < 0 {
 			return reject(record.NoBase, int64(i)), nil
 		}
@@ -179,6 +184,14 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 	return accepted(len(a.Files) > 0 || len(a.Deletes) > 0), nil
 }
 
+// findFile finds a file among those that a record adds.
+func findFile(files []record.DataFile, id uint64) (int, bool) {
+	if len(files) == 0 || id < files[0].ID {
+		return 0, false
+	}
+	return slices.BinarySearchFunc(files, id, func(f record.DataFile, id uint64) int { return cmpInt(f.ID, id) })
+}
+
 // hasTuple says whether a file's partition is a tuple of its spec: nobody could
 // publish one that is not. Values of a column that was widened since may be of
 // either form.
@@ -187,62 +200,40 @@ func (t *table) hasTuple(f *record.DataFile) bool {
 	if sp == nil {
 		return false
 	}
-	types, err := sp.ResultTypes(t.def.Schema())
-	return err == nil && schemas.CheckTuple(f.Partition, types) == nil
+	if len(sp.Fields) == 0 {
+		return schemas.CheckTuple(f.Partition, nil) == nil
+	}
+	if m := &t.tupleTypes; m.def != t.def || m.spec != sp {
+		m.def, m.spec = t.def, sp
+		m.types, m.err = sp.ResultTypes(t.def.Schema())
+	}
+	return t.tupleTypes.err == nil && schemas.CheckTuple(f.Partition, t.tupleTypes.types) == nil
+}
+
+// target is where a delete block goes, as found while the record was checked.
+type target struct {
+	chunk *chunk // nil: that of a file of the same record
+	gone  bool
 }
 
 func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) error {
 	s.effect('a', t.id, sh.epoch, a.Counter, a.SourceTo, a.RequestTo, int64(len(a.Files)))
 	for i := range a.Files {
-		f := &a.Files[i]
-		n, err := s.tupleOrdinal(t, f.SpecID, f.Partition)
-		if err != nil {
+		if err := s.addFile(r, t, sh, a, &a.Files[i]); err != nil {
 			return err
 		}
-		c, err := s.chunk(t.id, f.ID)
-		if err != nil {
-			return err
-		}
-		s.touch(c)
-		c.entries = append(c.entries, fileEntry{
-			id: f.ID, rows: f.Rows, bytes: f.Bytes, tuple: n, record: r.Offset, schema: a.SchemaID, rowID: -1,
-		})
-		c.added.set(uint(f.ID & 127))
-		c.dirty, c.marksDirty = true, true
-		if len(t.def.Spec(f.SpecID).Fields) > 0 {
-			k := binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(n)), f.ID)
-			if err := s.set(k, nil); err != nil {
-				return err
-			}
-		}
-		sh.lastFile = f.ID
-		t.totals.Files++
-		t.totals.Rows += f.Rows
-		t.totals.Bytes += f.Bytes
-		s.effect('f', int64(f.ID), int64(n))
 	}
 	for i := range a.Deletes {
-		b := &a.Deletes[i]
-		c, err := s.chunk(t.id, b.File)
-		if err != nil {
-			return err
-		}
-		if f := c.find(b.File); f == nil || f.gone {
+		b, to := &a.Deletes[i], s.targets[i]
+		if to.gone {
 			s.effect('p', int64(b.File)) // P5: those versions are dead
 			continue
 		}
-		s.touch(c)
-		c.killed.set(uint(b.File & 127))
-		c.marksDirty = true
-		c.kills = append(c.kills, kill{b.File, s.keep(b.Bitmap)})
-		s.effect('d', int64(b.File))
-	}
-	if a.Changes != nil && len(a.Files) > 0 {
-		var e enc
-		encRef(&e, a.Changes)
-		if err := s.set(key16(keyBody, uint64(t.id), uint64(r.Offset)), e.b); err != nil {
-			return err
+		if to.chunk == nil {
+			to.chunk = s.freshChunk(t.id, b.File)
 		}
+		s.kill(to.chunk, b)
+		s.effect('d', int64(b.File))
 	}
 	if sh.framing == 0 && len(a.Files) > 0 {
 		sh.framing = a.Framing
@@ -259,6 +250,50 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 	if moved {
 		return s.settle(r, t)
 	}
+	return nil
+}
+
+func (s *Store) kill(c *chunk, b *record.DeleteBlock) {
+	s.touch(c)
+	c.killed.set(uint(b.File & 127))
+	c.marksDirty = true
+	if c.kills == nil {
+		if n := len(s.killLogs); n > 0 {
+			c.kills, s.killLogs = s.killLogs[n-1], s.killLogs[:n-1]
+		}
+	}
+	c.kill(b.File, b.Bitmap)
+	s.held += int64(len(b.Bitmap)) + 4
+}
+
+// heldFile is about what a new file takes in memory until it is written back.
+const heldFile = 160
+
+func (s *Store) addFile(r *Record, t *table, sh *shard, a *record.AppendRows, f *record.DataFile) error {
+	n, err := s.tupleOrdinal(t, f.SpecID, f.Partition)
+	if err != nil {
+		return err
+	}
+	var c *chunk
+	if f.ID>>7 != sh.lastFile>>7 {
+		c = s.freshChunk(t.id, f.ID)
+	} else if c, err = s.chunk(t.id, f.ID); err != nil {
+		return err
+	}
+	s.touch(c)
+	c.add(fileEntry{
+		id: f.ID, rows: f.Rows, bytes: f.Bytes, tuple: n, record: r.Offset, schema: a.SchemaID, rowID: -1,
+		member: len(t.def.Spec(f.SpecID).Fields) > 0,
+	})
+	s.bodyDir = c.addBody(r.Offset, a.Changes, s.bodyDir)
+	c.added.set(uint(f.ID & 127))
+	c.dirty, c.marksDirty = true, true
+	s.held += heldFile
+	sh.lastFile = f.ID
+	t.totals.Files++
+	t.totals.Rows += f.Rows
+	t.totals.Bytes += f.Bytes
+	s.effect('f', int64(f.ID), int64(n))
 	return nil
 }
 

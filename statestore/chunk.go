@@ -1,6 +1,13 @@
 package statestore
 
-import "sort"
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/varve-io/varve/schemas/record"
+)
 
 // fileEntry is what the state knows of one data file.
 type fileEntry struct {
@@ -14,6 +21,16 @@ type fileEntry struct {
 	manifest int64 // number of the manifest that lists it, 0: unpublished
 	rowID    int64 // first row id, -1: unpublished
 	sequence int64 // data sequence number, 0: unpublished
+	member   bool  // its partition has a list of files
+}
+
+// body is the erasable body of an AppendRows, with its files' metrics.
+type body struct {
+	record int64
+	length int64
+	hash   record.Hash
+	dir    string // path, less the hash's digits where it ends in them
+	named  bool   // it does
 }
 
 // chunk is the files of 128 neighbouring ids, and what of them changed since
@@ -21,22 +38,24 @@ type fileEntry struct {
 type chunk struct {
 	key     chunkKey
 	entries []fileEntry // ascending by id
+	rows    [128]uint32 // plus 1, by low bits of the id; 0: no such file
+	bodies  []body      // of the files that no cut has published, ascending by record
 	added   bits128
 	killed  bits128
-	kills   []kill // delete blocks since the last commit
+	gone    bits128
+	kills   []byte // delete blocks that the database lacks: low bits of the id, length, set
+	stored  int    // entries that the database has
 
-	dirty, marksDirty bool
-}
-
-// kill is a delete block of one file: positions as a set.
-type kill struct {
-	file uint64
-	set  []byte
+	dirty, marksDirty, touched bool
 }
 
 type chunkKey struct {
 	table int64
 	base  uint64 // id >> 7
+}
+
+func (k chunkKey) near() int {
+	return int((k.base*0x9e3779b97f4a7c15 + uint64(k.table)*0xc2b2ae3d27d4eb4f) >> 54)
 }
 
 type bits128 [2]uint64
@@ -45,17 +64,121 @@ func (b *bits128) set(i uint)      { b[i>>6] |= 1 << (i & 63) }
 func (b *bits128) has(i uint) bool { return b[i>>6]>>(i&63)&1 != 0 }
 func (b *bits128) empty() bool     { return b[0]|b[1] == 0 }
 
+// fileRows is the rows of a file, -1 when there is none. It reads one number,
+// since that is all that a delete block asks of a file.
+func (c *chunk) fileRows(id uint64) int64 { return int64(c.rows[id&127]) - 1 }
+
 func (c *chunk) find(id uint64) *fileEntry {
-	i := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].id >= id })
-	if i < len(c.entries) && c.entries[i].id == id {
-		return &c.entries[i]
+	i, found := slices.BinarySearchFunc(c.entries, id, func(f fileEntry, id uint64) int { return cmpInt(f.id, id) })
+	if !found {
+		return nil
 	}
-	return nil
+	return &c.entries[i]
 }
+
+// add appends an entry whose id is above all others.
+func (c *chunk) add(f fileEntry) {
+	if n := len(c.entries); n == cap(c.entries) {
+		grown := make([]fileEntry, n, min(128, max(8, 4*n)))
+		copy(grown, c.entries)
+		c.entries = grown
+	}
+	c.entries = append(c.entries, f)
+	c.index(&f)
+}
+
+func (c *chunk) index(f *fileEntry) {
+	c.rows[f.id&127] = uint32(f.rows) + 1
+	if f.gone {
+		c.gone.set(uint(f.id & 127))
+	}
+}
+
+// kill appends a delete block.
+func (c *chunk) kill(id uint64, set []byte) {
+	c.kills = binary.AppendUvarint(append(c.kills, byte(id&127)), uint64(len(set)))
+	c.kills = append(c.kills, set...)
+}
+
+// killOrder is where the delete blocks are, by file.
+func (c *chunk) killOrder(dst []uint64) []uint64 {
+	for at := 0; at < len(c.kills); {
+		n, size := binary.Uvarint(c.kills[at+1:])
+		dst = append(dst, uint64(c.kills[at])<<56|uint64(at))
+		at += 1 + size + int(n)
+	}
+	slices.Sort(dst)
+	return dst
+}
+
+// killsOf appends the delete blocks of the file that order[i] is of, and
+// returns its low bits and where the next file begins.
+func (c *chunk) killsOf(order []uint64, i int, sets [][]byte) (uint, [][]byte, int) {
+	bit := order[i] >> 56
+	for ; i < len(order) && order[i]>>56 == bit; i++ {
+		b := c.kills[order[i]&(1<<56-1)+1:]
+		n, size := binary.Uvarint(b)
+		sets = append(sets, b[size:size+int(n)])
+	}
+	return uint(bit), sets, i
+}
+
+// addBody keeps the body of a record that adds a file here. Bodies mostly lie
+// in one folder: dir is the last one's, used again.
+func (c *chunk) addBody(offset int64, ref *record.Ref, dir string) string {
+	n := len(c.bodies)
+	if n > 0 && c.bodies[n-1].record == offset {
+		return dir
+	}
+	b := body{record: offset, length: ref.Length, hash: ref.Hash, dir: ref.Path}
+	var digits [2 * len(ref.Hash)]byte
+	hex.Encode(digits[:], ref.Hash[:])
+	if k := len(ref.Path) - len(digits); k >= 0 && ref.Path[k:] == string(digits[:]) {
+		if b.named = true; ref.Path[:k] != dir {
+			dir = strings.Clone(ref.Path[:k])
+		}
+		b.dir = dir
+	}
+	if n == cap(c.bodies) {
+		grown := make([]body, n, max(8, 4*n))
+		copy(grown, c.bodies)
+		c.bodies = grown
+	}
+	c.bodies = append(c.bodies, b)
+	return dir
+}
+
+func (c *chunk) body(offset int64) (r record.Ref, ok bool) {
+	i, found := slices.BinarySearchFunc(c.bodies, offset, func(b body, o int64) int { return cmpInt(b.record, o) })
+	if !found {
+		return r, false
+	}
+	b := &c.bodies[i]
+	r = record.Ref{Path: b.dir, Length: b.length, Hash: b.hash}
+	if b.named {
+		r.Path += b.hash.String()
+	}
+	return r, true
+}
+
+// dropBodies forgets the bodies that no cut will ask for.
+func (c *chunk) dropBodies() {
+	i := 0
+	c.bodies = slices.DeleteFunc(c.bodies, func(b body) bool {
+		wanted := false
+		for ; i < len(c.entries) && c.entries[i].record <= b.record; i++ {
+			f := &c.entries[i]
+			wanted = wanted || f.record == b.record && f.manifest == 0 && !f.gone
+		}
+		return !wanted
+	})
+}
+
+const chunkLayout = 2
 
 func (c *chunk) encode(dst []byte) []byte {
 	e := enc{b: dst}
-	e.u(1)
+	e.u(chunkLayout)
 	e.u(uint64(len(c.entries)))
 	var prev fileEntry
 	for i := range c.entries {
@@ -72,12 +195,28 @@ func (c *chunk) encode(dst []byte) []byte {
 		e.i(f.sequence)
 		prev = *f
 	}
+	c.dropBodies()
+	e.u(uint64(len(c.bodies)))
+	offset := int64(0)
+	for i := range c.bodies {
+		b := &c.bodies[i]
+		e.i(b.record - offset)
+		offset = b.record
+		e.i(b.length)
+		e.raw(b.hash[:])
+		e.bool(b.named)
+		if i > 0 && b.dir == c.bodies[i-1].dir {
+			e.str("")
+		} else {
+			e.str(b.dir)
+		}
+	}
 	return e.b
 }
 
 func (c *chunk) decode(b []byte) error {
 	d := dec{b: b}
-	if d.u() != 1 {
+	if d.u() != chunkLayout {
 		d.fail()
 	}
 	n := d.count()
@@ -86,6 +225,7 @@ func (c *chunk) decode(b []byte) error {
 		n = 0
 	}
 	prev := int64(0)
+	c.entries = make([]fileEntry, 0, n)
 	for ; n > 0; n-- {
 		f := fileEntry{id: c.key.base<<7 | d.u()&127, rows: d.i(), bytes: d.i(), tuple: uint32(d.u())}
 		f.record = prev + d.i()
@@ -96,12 +236,25 @@ func (c *chunk) decode(b []byte) error {
 		f.sequence = d.i()
 		prev = f.record
 		c.entries = append(c.entries, f)
+		c.index(&f)
+	}
+	c.stored = len(c.entries)
+	offset := int64(0)
+	for n := d.count(); n > 0; n-- {
+		offset += d.i()
+		b := body{record: offset, length: d.i()}
+		copy(b.hash[:], d.raw(len(b.hash)))
+		b.named = d.bool()
+		if b.dir = d.str(); b.dir == "" && len(c.bodies) > 0 {
+			b.dir = c.bodies[len(c.bodies)-1].dir
+		}
+		c.bodies = append(c.bodies, b)
 	}
 	return d.done("file chunk")
 }
 
-func (c *chunk) encodeMarks() []byte {
-	var e enc
+func (c *chunk) encodeMarks(dst []byte) []byte {
+	e := enc{b: dst}
 	for _, w := range [...]uint64{c.added[0], c.added[1], c.killed[0], c.killed[1]} {
 		e.u(w)
 	}

@@ -11,17 +11,36 @@
 //
 // # Shape
 //
-// Apply works on a working set in memory (tables, shards, file chunks) that is
-// loaded on first use and written back by Commit in one batch together with
-// offset, chain hash and outbox. There is no write-ahead log: the topic is the
-// log. After a crash the database stands at some earlier commit, and the same
-// records applied again build the same state.
+// Apply works on a working set in memory: tables, shards, file chunks, delete
+// blocks. It is loaded on first use and written back in one batch, with offset,
+// chain hash and outbox, once it holds Options.WriteBack of changes: a busy
+// file chunk or shard is written once for many commits. Rare values (names,
+// definitions, request ids, frozen cuts) wait in an indexed batch, through which
+// the rules read. There is no write-ahead log: the topic is the log. A crash
+// goes back to some earlier batch, and the same records applied again build the
+// same state.
+//
+// # Outbox
+//
+// Commit says what can be sent; outcomes are in memory until the topic has them
+// (Sent) or a batch is written, which holds every one that the topic is not
+// known to have. Why nothing is lost (L11): the database flushes whole batches,
+// whenever it likes, so after a crash the state stands at the offset W of one of
+// them. Let T be the newest offset in the outcomes topic. Outcomes above W come
+// out of Apply again, equal to the first time (L3), and those above T are sent.
+// Outcomes at or below W were in that batch unless Sent had named them, and
+// Sent names only what the topic has, so all in (T, W] are in the outbox, which
+// Unsent gives. A batch that takes them out was written after Sent named them.
+//
+// A record that failed halfway leaves a working set that is no state of any log:
+// from then on nothing is written, and the database stays where it was.
 //
 // # Files
 //
 // A file id is writer number (3 bytes) ‖ counter (5 bytes). Files live in
 // chunks of 128 neighbouring ids, so a chunk's key follows from the id, and a
-// shard that adds a file a flush rewrites one small value a commit. Positions
+// shard that adds a file a flush rewrites one small value a batch. The chunk
+// also has the erasable bodies of the files that no cut has published. Positions
 // that died are one value a file, grown by a merge operator, never read by
 // AppendRows. What changed since the last cut is a pair of 128-bit maps a
 // chunk.

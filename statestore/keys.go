@@ -10,14 +10,13 @@ const (
 	keyTable     = 't' // table → table state
 	keyDef       = 'e' // table → definition
 	keyShard     = 's' // table ‖ topic id ‖ partition → shard state
-	keyChunk     = 'f' // table ‖ id>>7 → file entries
+	keyChunk     = 'f' // table ‖ id>>7 → file entries, bodies of unpublished ones
 	keyChange    = 'x' // table ‖ id>>7 → added, killed: 128 bits each
 	keyDead      = 'd' // table ‖ id → roaring bitmap (merge: union)
 	keyVector    = 'v' // table ‖ id → published vector
 	keyTuple     = 'p' // table ‖ ordinal → spec ‖ partition tuple
 	keyTupleOf   = 'q' // table ‖ spec ‖ tuple → ordinal
 	keyMembers   = 'm' // table ‖ ordinal ‖ file id → nothing; only for partitioned specs
-	keyBody      = 'b' // table ‖ record offset → reference of its erasable body
 	keyEpoch     = 'w' // table ‖ writer number → epoch
 	keyManifest  = 'l' // table ‖ number → number of the manifest that its live entries moved to
 	keyLive      = 'g' // table ‖ number → path of a manifest that nothing replaced yet

@@ -152,8 +152,11 @@ type FileInfo struct {
 	Vector    *Vector
 }
 
-// Files calls fn with a table's data files by id, as of the last Commit.
+// Files calls fn with a table's data files by id.
 func (s *Store) Files(tableID int64, fn func(*FileInfo) error) error {
+	if err := s.sync(); err != nil {
+		return err
+	}
 	prefix := key8(keyChunk, uint64(tableID))
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
 	if err != nil {
@@ -179,7 +182,7 @@ func (s *Store) Files(tableID int64, fn func(*FileInfo) error) error {
 
 func (s *Store) fileInfo(tableID int64, e *fileEntry) (*FileInfo, error) {
 	x := FrozenFile{ID: e.id}
-	if err := s.describe(tableID, &x, e.tuple); err != nil {
+	if err := describe(s.stored, tableID, &x, e.tuple); err != nil {
 		return nil, err
 	}
 	f := &FileInfo{
@@ -187,18 +190,21 @@ func (s *Store) fileInfo(tableID int64, e *fileEntry) (*FileInfo, error) {
 		Gone: e.gone, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence,
 	}
 	var err error
-	if f.Dead, err = s.get(key16(keyDead, uint64(tableID), e.id)); err != nil {
+	if f.Dead, err = s.stored(key16(keyDead, uint64(tableID), e.id)); err != nil {
 		return nil, err
 	}
-	f.Vector, err = s.vector(tableID, e.id)
+	f.Vector, err = vector(s.stored, tableID, e.id)
 	return f, err
 }
 
 // PartitionFiles calls fn with the ids of a table's files in one partition.
 // It reads that partition's references only.
 func (s *Store) PartitionFiles(tableID int64, spec int32, partition []byte, fn func(id uint64) error) error {
+	if err := s.sync(); err != nil {
+		return err
+	}
 	k := binary.BigEndian.AppendUint32(key8(keyTupleOf, uint64(tableID)), uint32(spec))
-	b, err := s.get(append(k, partition...))
+	b, err := s.stored(append(k, partition...))
 	if err != nil || b == nil {
 		return err
 	}
@@ -220,9 +226,12 @@ func (s *Store) PartitionFiles(tableID int64, spec int32, partition []byte, fn f
 	return errors.Join(it.Error(), it.Close())
 }
 
-// Dump calls fn with every committed key and value but the outbox, in order:
-// two states of the same log at the same offset have equal dumps.
+// Dump calls fn with every key and value but the outbox, in order: two states
+// of the same log at the same offset have equal dumps.
 func (s *Store) Dump(fn func(key, value []byte) error) error {
+	if err := s.sync(); err != nil {
+		return err
+	}
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return fmt.Errorf("read the state: %w", err)

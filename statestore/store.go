@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -13,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 )
 
@@ -55,6 +55,9 @@ type Options struct {
 	Cache int64
 	// MemTable is a memtable's size, in bytes. Default 16 MiB.
 	MemTable uint64
+	// WriteBack is how many bytes of changes are held in memory before they are
+	// written to the database. Default 48 MiB.
+	WriteBack int64
 	// FS replaces the file system, in tests. Default: the disk.
 	FS vfs.FS
 	// Log receives Pebble's errors. Default: slog.Default().
@@ -66,60 +69,50 @@ type Options struct {
 type Store struct {
 	mu      sync.Mutex
 	db      *pebble.DB
+	opt     Options
 	head    Head
 	tables  map[int64]*table
-	names   map[string]int64 // current binding, as cached; 0 value means none
+	names   map[string]int64 // current binding, as cached; -1 means none
 	chunks  map[chunkKey]*chunk
-	touched []*chunk // dirty chunks since the last commit
-	arena   []byte   // bytes of delete blocks and outcome messages since the last commit
-	puts    *pebble.Batch
-	headOK  bool // head changed since the last commit
+	near    [nearChunks]*chunk // some of chunks, found without hashing
+	touched []*chunk           // those that differ from the database
+	puts    *pebble.Batch      // rare values since the last write-back, indexed: reads see them
+	broken  error              // a record was applied in part: nothing may be written any more
 
-	// requests of records since the last commit, not in the database yet
-	requests map[record.RequestID]requestEntry
+	applied bool  // since the last Commit
+	ahead   bool  // the database is behind
+	held    int64 // about how much memory holds what the database lacks
+	logSize int64 // of the records since the last write-back
 
-	// pendingOut are outcomes of commits that a record forced before its own rules
-	pendingOut []Message
-	out        []outMessage // outcome messages since the last commit
-	outFirst   int64
-	cutsDone   []CutNotice
-	effects    []byte // scratch of the record under way
-	now        int64  // table time of the record under way
-	bodyRead   bool   // the record under way took its body from Record.Body
-	scratch    []byte
-	sets       [][]byte
-	msgKey     []byte
-	msgValue   []byte
-	rec        record.AppendRows
-}
+	outbox   []outBatch // oldest first; the last one may still grow
+	sent     int64      // newest offset that the outcomes topic is known to have
+	stale    []int64    // keys of stored batches that the topic has
+	cutsDone []CutNotice
 
-type outMessage struct{ key, value []byte }
-
-// CutNotice says that a table has a pending cut to publish.
-type CutNotice struct {
-	Table   string
-	TableID int64
-	Build   int64
-}
-
-// Message is one message of the outcomes topic. A derived one goes out before
-// the record's own, so only the own one says that an offset was sent.
-type Message struct {
-	Offset     int64
-	Derived    bool
-	Key, Value []byte
-}
-
-// Outbox is what a commit made ready to send (L11). All of it is "perhaps again".
-type Outbox struct {
-	Outcomes []Message
-	Cuts     []CutNotice
+	effects   []byte // scratch of the record under way
+	now       int64  // table time of the record under way
+	bodyRead  bool   // the record under way took its body from Record.Body
+	rec       record.AppendRows
+	msg       record.OutcomeMessage
+	env       record.Envelope
+	targets   []target
+	bodyDir   string // folder of the newest body
+	hashed    []byte
+	scratch   []byte
+	key       []byte
+	sets      [][]byte
+	killOrder []uint64
+	killLogs  [][]byte // room for delete blocks, to be used again
+	arena     []byte   // the newest outcome messages
 }
 
 const (
 	arenaBytes      = 256 << 10
-	maxCachedChunks = 1 << 16
+	maxCachedChunks = 1 << 14
 	maxCachedTuples = 1 << 17
+	nearChunks      = 1 << 10
+	// writeBackLog is how many bytes of log may have to be applied again after a crash.
+	writeBackLog = 64 << 20
 )
 
 // Open opens or creates the state in dir.
@@ -129,6 +122,9 @@ func Open(dir string, opt Options) (*Store, error) {
 	}
 	if opt.MemTable == 0 {
 		opt.MemTable = 16 << 20
+	}
+	if opt.WriteBack == 0 {
+		opt.WriteBack = 48 << 20
 	}
 	if opt.Log == nil {
 		opt.Log = slog.Default()
@@ -155,24 +151,32 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("open the state in %s: %w", dir, err)
 	}
 	s := &Store{
-		db: db, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{},
-		requests: map[record.RequestID]requestEntry{}, outFirst: -1,
+		db: db, opt: opt, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{}, sent: -1,
 	}
-	if err := s.loadHead(); err != nil {
+	if err := errors.Join(s.loadHead(), s.loadOutbox()); err != nil {
 		return nil, errors.Join(fmt.Errorf("state in %s: %w", dir, err), db.Close())
 	}
 	return s, nil
 }
 
-// Close flushes and closes the database. What Apply did since the last Commit is dropped.
+// Close makes durable what was applied and closes the database.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.db.Flush(), s.db.Close())
+	var err error
+	if s.broken == nil {
+		err = errors.Join(s.writeBack(), s.db.Flush())
+	}
+	return errors.Join(err, s.db.Close())
 }
 
-// Flush makes every committed batch durable.
-func (s *Store) Flush() error { return s.db.Flush() }
+// Flush makes durable what was applied.
+func (s *Store) Flush() error {
+	if err := s.sync(); err != nil {
+		return err
+	}
+	return s.db.Flush()
+}
 
 // Head is where the state stands, with what Apply did since the last Commit.
 func (s *Store) Head() Head {
@@ -206,7 +210,13 @@ func (s *Store) loadHead() error {
 	for n := d.count(); n > 0; n-- {
 		h.samples = append(h.samples, timeSample{d.i(), d.i()})
 	}
-	return d.done("head")
+	if err := d.done("head"); err != nil {
+		return err
+	}
+	if active[h.ApplyVersion] == nil {
+		return fmt.Errorf("%w: version %d; this binary knows up to %d: upgrade it", ErrUnknownVersion, h.ApplyVersion, ApplyVersion)
+	}
+	return nil
 }
 
 func (h *Head) encode() []byte {
@@ -231,9 +241,20 @@ func (h *Head) encode() []byte {
 	return e.b
 }
 
-// get is a committed value, nil when absent. The result is a copy.
+// get is a value, nil when absent. The result is a copy. What the working set
+// holds is newer: file chunks, change marks, delete blocks, table and shard
+// state must be asked there first.
 func (s *Store) get(key []byte) ([]byte, error) {
-	v, closer, err := s.db.Get(key)
+	if s.puts == nil {
+		return s.stored(key)
+	}
+	return value(s.puts.Get(key))
+}
+
+// stored is get without what was not written back. It needs no lock.
+func (s *Store) stored(key []byte) ([]byte, error) { return value(s.db.Get(key)) }
+
+func value(v []byte, closer io.Closer, err error) ([]byte, error) {
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
@@ -247,9 +268,26 @@ func (s *Store) get(key []byte) ([]byte, error) {
 	return out, closer.Close()
 }
 
+// iter is an iterator over the keys that begin with prefix, with the same view as get.
+func (s *Store) iter(prefix []byte) (*pebble.Iterator, error) {
+	return s.iterRange(prefix, prefixEnd(prefix))
+}
+
+func (s *Store) iterRange(from, to []byte) (*pebble.Iterator, error) {
+	var r pebble.Reader = s.db
+	if s.puts != nil {
+		r = s.puts
+	}
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return nil, fmt.Errorf("read the state: %w", err)
+	}
+	return it, nil
+}
+
 func (s *Store) batch() *pebble.Batch {
 	if s.puts == nil {
-		s.puts = s.db.NewBatch()
+		s.puts = s.db.NewIndexedBatch()
 	}
 	return s.puts
 }
@@ -280,9 +318,9 @@ func (s *Store) tableByID(id int64) (*table, error) {
 	t.shards = map[shardID]*shard{}
 	t.tuples = map[string]uint32{}
 	prefix := key8(keyShard, uint64(id))
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+	it, err := s.iter(prefix)
 	if err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		k := it.Key()[len(prefix):]
@@ -335,11 +373,11 @@ func (s *Store) lookup(name string) (*table, error) {
 
 func (s *Store) chunk(table int64, id uint64) (*chunk, error) {
 	k := chunkKey{table, id >> 7}
-	if c, ok := s.chunks[k]; ok {
+	if c := s.cached(k); c != nil {
 		return c, nil
 	}
 	c := &chunk{key: k}
-	b, err := s.get(key16(keyChunk, uint64(table), k.base))
+	b, err := s.stored(key16(keyChunk, uint64(table), k.base))
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +385,7 @@ func (s *Store) chunk(table int64, id uint64) (*chunk, error) {
 		if err := c.decode(b); err != nil {
 			return nil, err
 		}
-		m, err := s.get(key16(keyChange, uint64(table), k.base))
+		m, err := s.stored(key16(keyChange, uint64(table), k.base))
 		if err != nil {
 			return nil, err
 		}
@@ -357,158 +395,44 @@ func (s *Store) chunk(table int64, id uint64) (*chunk, error) {
 			}
 		}
 	}
-	s.chunks[k] = c
+	s.cache(c)
 	return c, nil
 }
 
+// freshChunk is the chunk of a file that nobody has added a file to: there is
+// nothing to read.
+func (s *Store) freshChunk(table int64, id uint64) *chunk {
+	k := chunkKey{table, id >> 7}
+	c := s.cached(k)
+	if c == nil {
+		c = &chunk{key: k}
+		s.cache(c)
+	}
+	return c
+}
+
+func (s *Store) cached(k chunkKey) *chunk {
+	near := &s.near[k.near()]
+	if c := *near; c != nil && c.key == k {
+		return c
+	}
+	c := s.chunks[k]
+	if c != nil {
+		*near = c
+	}
+	return c
+}
+
+func (s *Store) cache(c *chunk) {
+	s.chunks[c.key] = c
+	s.near[c.key.near()] = c
+}
+
 func (s *Store) touch(c *chunk) {
-	if !c.dirty && !c.marksDirty {
+	if !c.touched {
+		c.touched = true
 		s.touched = append(s.touched, c)
 	}
-}
-
-// Commit writes what Apply did since the last Commit in one batch, and
-// returns what can be sent now. It does not sync: see Flush.
-func (s *Store) Commit() (Outbox, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.commit()
-}
-
-func (s *Store) commit() (Outbox, error) {
-	if !s.headOK {
-		return Outbox{}, nil
-	}
-	b := s.batch()
-	// Values of one key are written once a commit; keys ascend within a space.
-	slices.SortFunc(s.touched, func(a, c *chunk) int {
-		if a.key.table != c.key.table {
-			return cmpInt(a.key.table, c.key.table)
-		}
-		return cmpInt(a.key.base, c.key.base)
-	})
-	for _, c := range s.touched {
-		if c.dirty {
-			s.scratch = c.encode(s.scratch[:0])
-			if err := b.Set(key16(keyChunk, uint64(c.key.table), c.key.base), s.scratch, nil); err != nil {
-				return Outbox{}, fmt.Errorf("write the state: %w", err)
-			}
-		}
-		if c.marksDirty {
-			k := key16(keyChange, uint64(c.key.table), c.key.base)
-			err := error(nil)
-			if c.added.empty() && c.killed.empty() {
-				err = b.Delete(k, nil)
-			} else {
-				err = b.Set(k, c.encodeMarks(), nil)
-			}
-			if err != nil {
-				return Outbox{}, fmt.Errorf("write the state: %w", err)
-			}
-		}
-		c.dirty, c.marksDirty = false, false
-		if err := s.mergeKills(b, c); err != nil {
-			return Outbox{}, fmt.Errorf("write the state: %w", err)
-		}
-	}
-	s.touched = s.touched[:0]
-	for _, id := range s.sortedTables() {
-		t := s.tables[id]
-		if t.defDirty {
-			if err := b.Set(key8(keyDef, uint64(id)), encodeDefinition(t.def), nil); err != nil {
-				return Outbox{}, fmt.Errorf("write the state: %w", err)
-			}
-		}
-		if t.dirty {
-			if err := b.Set(key8(keyTable, uint64(id)), t.encode(), nil); err != nil {
-				return Outbox{}, fmt.Errorf("write the state: %w", err)
-			}
-		}
-		t.dirty, t.defDirty = false, false
-		if len(t.tuples) > maxCachedTuples {
-			clear(t.tuples)
-		}
-		for _, sid := range t.shardOrder {
-			sh := t.shards[sid]
-			if !sh.dirty {
-				continue
-			}
-			if err := b.Set(shardKeyBytes(id, sid), sh.encode(), nil); err != nil {
-				return Outbox{}, fmt.Errorf("write the state: %w", err)
-			}
-			sh.dirty = false
-		}
-	}
-	var out Outbox
-	if len(s.out) > 0 {
-		var e enc
-		e.u(uint64(len(s.out)))
-		for _, m := range s.out {
-			e.byts(m.key)
-			e.byts(m.value)
-			out.Outcomes = append(out.Outcomes, makeMessage(m.key, m.value))
-		}
-		if err := b.Set(key8(keyOutbox, uint64(s.outFirst)), e.b, nil); err != nil {
-			return Outbox{}, fmt.Errorf("write the state: %w", err)
-		}
-	}
-	if err := b.Set([]byte{keyHead}, s.head.encode(), nil); err != nil {
-		return Outbox{}, fmt.Errorf("write the state: %w", err)
-	}
-	if err := s.db.Apply(b, pebble.NoSync); err != nil {
-		return Outbox{}, fmt.Errorf("write the state: %w", err)
-	}
-	err := b.Close()
-	s.puts = nil
-	s.headOK = false
-	s.out, s.outFirst = nil, -1
-	clear(s.requests)
-	if len(s.pendingOut) > 0 {
-		out.Outcomes, s.pendingOut = append(s.pendingOut, out.Outcomes...), nil
-	}
-	out.Cuts, s.cutsDone = s.cutsDone, nil
-	if len(s.chunks) > maxCachedChunks {
-		clear(s.chunks)
-	}
-	return out, err
-}
-
-// mergeKills writes a chunk's delete blocks: those of one file as one merge,
-// since a busy table's records name the same files again and again.
-func (s *Store) mergeKills(b *pebble.Batch, c *chunk) error {
-	if len(c.kills) == 0 {
-		return nil
-	}
-	slices.SortFunc(c.kills, func(x, y kill) int { return cmpInt(x.file, y.file) })
-	for i := 0; i < len(c.kills); {
-		j := i
-		s.sets = s.sets[:0]
-		for ; j < len(c.kills) && c.kills[j].file == c.kills[i].file; j++ {
-			s.sets = append(s.sets, c.kills[j].set)
-		}
-		set, err := dv.UnionAll(s.scratch[:0], s.sets...)
-		if err != nil {
-			return fmt.Errorf("%w: dead positions: %w", ErrCorrupt, err)
-		}
-		s.scratch = set
-		if err := b.Merge(key16(keyDead, uint64(c.key.table), c.kills[i].file), set, nil); err != nil {
-			return err
-		}
-		i = j
-	}
-	clear(c.kills)
-	c.kills = c.kills[:0]
-	return nil
-}
-
-// keep copies bytes into the arena of the commit under way.
-func (s *Store) keep(v []byte) []byte {
-	if cap(s.arena)-len(s.arena) < len(v) {
-		s.arena = make([]byte, 0, max(arenaBytes, len(v)))
-	}
-	n := len(s.arena)
-	s.arena = append(s.arena, v...)
-	return s.arena[n:len(s.arena):len(s.arena)]
 }
 
 func (s *Store) sortedTables() []int64 {
@@ -520,61 +444,9 @@ func (s *Store) sortedTables() []int64 {
 	return ids
 }
 
-// makeMessage reads offset and kind from a message's key.
-func makeMessage(key, value []byte) Message {
-	return Message{Offset: int64(binary.BigEndian.Uint64(key)), Derived: len(key) > 8 && key[8] != 0, Key: key, Value: value}
-}
-
 func shardKeyBytes(table int64, id shardID) []byte {
 	k := append(key8(keyShard, uint64(table)), id.topic[:]...)
 	return binary.BigEndian.AppendUint32(k, uint32(id.partition))
-}
-
-// Unsent calls fn with every outcome message above the offset after that is
-// still in the outbox, in order.
-func (s *Store) Unsent(after int64, fn func(Message) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyOutbox}, UpperBound: []byte{keyOutbox + 1}})
-	if err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		d := dec{b: bytes.Clone(it.Value())}
-		for n := d.count(); n > 0; n-- {
-			key, value := d.byts(), d.byts()
-			if d.bad || len(key) != 9 {
-				d.fail()
-				return errors.Join(d.done("outbox"), it.Close())
-			}
-			if m := makeMessage(key, value); m.Offset > after {
-				if err := fn(m); err != nil {
-					return errors.Join(err, it.Close())
-				}
-			}
-		}
-	}
-	return errors.Join(it.Error(), it.Close())
-}
-
-// Sent drops the outbox up to and including offset: those messages are in the
-// outcomes topic. The outbox of the newest commit is kept.
-func (s *Store) Sent(offset int64) error {
-	// A value is keyed by its commit's first offset: what starts after offset stays,
-	// and the last one that starts at or below it may hold later messages.
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyOutbox}, UpperBound: key8(keyOutbox, uint64(offset+1))})
-	if err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
-	}
-	var last []byte
-	if it.Last() {
-		last = bytes.Clone(it.Key())
-	}
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the outbox: %w", err)
-	}
-	if last == nil {
-		return nil
-	}
-	return s.db.DeleteRange([]byte{keyOutbox}, last, pebble.NoSync)
 }
 
 func cmpInt[T int64 | uint64 | int32](a, b T) int {

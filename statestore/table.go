@@ -56,7 +56,19 @@ type table struct {
 	shardOrder  []shardID // ascending
 
 	dirty, defDirty bool
-	tuples          map[string]uint32 // spec ‖ tuple → ordinal, as seen since open
+	tuples          map[string]uint32  // spec ‖ tuple → ordinal, as seen since open
+	near            [nearShards]*shard // some of shards, found without hashing
+	tupleTypes      tupleTypes
+}
+
+const nearShards = 16
+
+// tupleTypes are the types of a spec's tuples, of the spec asked last.
+type tupleTypes struct {
+	def   *schemas.Definition
+	spec  *schemas.Spec
+	types []schemas.Type
+	err   error
 }
 
 // totals are running sums that status and summaries show.

@@ -238,6 +238,19 @@ type UsedOffset struct {
 	Since int64
 	// By names the user in the error, as "the state of partition 0" or "table orders".
 	By string
+	// Table, if the user is a table's shard, is its name: the error then says how to go on without the records.
+	Table string
+}
+
+// wayOut is what can be done about records of a source that are gone.
+func (u UsedOffset) wayOut(start int64) string {
+	switch {
+	case u.Table == "":
+		return ""
+	case start > u.Next:
+		return fmt.Sprintf("; go on without them with: varve table skip %s --partition %d --to %d --cause WHY", u.Table, u.Partition, start)
+	}
+	return fmt.Sprintf("; if the topic is gone for good, end the shard with: varve table retire %s --partition %d", u.Table, u.Partition)
 }
 
 // CheckHighWatermark refuses partitions that do not hold what was already used of them: a high watermark
@@ -286,10 +299,10 @@ func (u UsedOffset) check(infos map[string]TopicInfo, offsets []PartitionOffsets
 	info, ok := infos[u.Topic]
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: %w, but %s used it up to offset %d; are these the right brokers?", what, ErrNoTopic, u.By, u.Next)
+		return fmt.Errorf("%s: %w, but %s used it up to offset %d; are these the right brokers?%s", what, ErrNoTopic, u.By, u.Next, u.wayOut(-1))
 	case u.ID != TopicID{} && info.ID != TopicID{} && u.ID != info.ID:
-		return fmt.Errorf("%s: %w: its id is %s, %s used id %s up to offset %d; its offsets now mean other records",
-			what, ErrTopicRecreated, info.ID, u.By, u.ID, u.Next)
+		return fmt.Errorf("%s: %w: its id is %s, %s used id %s up to offset %d; its offsets now mean other records%s",
+			what, ErrTopicRecreated, info.ID, u.By, u.ID, u.Next, u.wayOut(-1))
 	case int(u.Partition) >= len(offsets) || u.Partition < 0:
 		return fmt.Errorf("%s: %w: the topic has %d partitions, but %s used this one up to offset %d",
 			what, ErrLogBehind, len(offsets), u.By, u.Next)
@@ -301,12 +314,12 @@ func (u UsedOffset) check(infos map[string]TopicInfo, offsets []PartitionOffsets
 	switch o := offsets[u.Partition]; {
 	case o.High < u.Next:
 		return fmt.Errorf("%s: %w: it ends at offset %d, but %s used it up to offset %d, so %d acknowledged records are gone; "+
-			"restore the topic (embedded broker: its folder) from a copy, or rebuild from a checkpoint that is not newer than the log",
-			what, ErrLogBehind, o.High, u.By, u.Next, u.Next-o.High)
+			"restore the topic (embedded broker: its folder) from a copy, or rebuild from a checkpoint that is not newer than the log%s",
+			what, ErrLogBehind, o.High, u.By, u.Next, u.Next-o.High, u.wayOut(-1))
 	case o.Start > need:
 		return fmt.Errorf("%s: %w: it starts at offset %d, but %s still needs offset %d, so %d records were deleted before they were read; "+
-			"check the topic's retention settings",
-			what, ErrLogTrimmed, o.Start, u.By, need, o.Start-need)
+			"check the topic's retention settings%s",
+			what, ErrLogTrimmed, o.Start, u.By, need, o.Start-need, u.wayOut(o.Start))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrInUse marks errors of a folder that another process holds.
@@ -49,6 +51,19 @@ func LockDir(dir string) (*DirLock, error) {
 		return nil, errors.Join(fmt.Errorf("write process id into %s: %w", path, err), f.Close())
 	}
 	return &DirLock{f}, nil
+}
+
+// lockWithin is LockDir, trying again for a while.
+func lockWithin(ctx context.Context, dir string, wait time.Duration) (*DirLock, error) {
+	for until := time.Now().Add(wait); ; {
+		l, err := LockDir(dir)
+		if !errors.Is(err, ErrInUse) || !time.Now().Before(until) {
+			return l, err
+		}
+		if sleep(ctx, 50*time.Millisecond) != nil {
+			return nil, err
+		}
+	}
 }
 
 func writeAt0(f *os.File, s string) error {

@@ -53,7 +53,10 @@ type NodeOptions struct {
 	DiskReserve int64
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
-	Logger      *slog.Logger
+	// LockWait is how long a data folder may stay locked by another process,
+	// as by a command that looks at it while no node runs. Default: not at all.
+	LockWait time.Duration
+	Logger   *slog.Logger
 }
 
 // Node runs roles over one deployment.
@@ -137,7 +140,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 		return nil, err
 	}
 	n.wait = n.hold
-	if n.lock, err = LockDir(opt.Data); err != nil {
+	if n.lock, err = lockWithin(ctx, opt.Data, opt.LockWait); err != nil {
 		return nil, err
 	}
 	if err := n.openBroker(ctx); err != nil {
@@ -173,6 +176,9 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 		return nil, fmt.Errorf("%w: the deployment's warehouse is %s, not %s", ErrConfig, old.Warehouse, n.store.Location(""))
 	}
 	n.bodies = processors.NewBodies(n.store, opt.Deployment)
+	if err := n.checkLogThere(ctx, old); err != nil {
+		return nil, err
+	}
 	if err := n.admin.EnsureTopics(ctx, n.topics); err != nil {
 		return nil, err
 	}
@@ -183,6 +189,12 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 		return nil, err
 	}
 	if err := n.genesis(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.checkFolder(old); err != nil {
+		return nil, err
+	}
+	if err := n.checkWarehouse(ctx); err != nil {
 		return nil, err
 	}
 	if n.has(RoleState) {
@@ -345,10 +357,13 @@ func (n *Node) openStates(ctx context.Context) error {
 		}
 		n.states[p] = w
 	}
+	if !n.has(RoleIngest) {
+		return nil // whoever mends a lost source must be able to
+	}
 	return n.checkSources(ctx)
 }
 
-// checkSources refuses a start when a source partition lost what a shard has
+// checkSources refuses to ingest when a source partition lost what a shard has
 // used of it.
 func (n *Node) checkSources(ctx context.Context) error {
 	var used []UsedOffset
@@ -358,7 +373,7 @@ func (n *Node) checkSources(ctx context.Context) error {
 				if s.Retired || s.SourceEnd == 0 {
 					continue
 				}
-				used = append(used, UsedOffset{Topic: s.Topic, Partition: s.Partition, ID: s.TopicID, Next: s.SourceEnd, By: "table " + t.Name})
+				used = append(used, UsedOffset{Topic: s.Topic, Partition: s.Partition, ID: s.TopicID, Next: s.SourceEnd, By: "table " + t.Name, Table: t.Name})
 			}
 			return nil
 		}); err != nil {
@@ -380,6 +395,7 @@ func (n *Node) Start(ctx context.Context) error {
 		n.spawn(w.run)
 	}
 	if n.has(RoleIngest) && n.has(RoleState) {
+		n.spawn(func(ctx context.Context) error { return n.watchSources(ctx, sourceCheck) })
 		return n.ingestKnown(ctx)
 	}
 	return nil

@@ -48,6 +48,7 @@ type shardWorker struct {
 	n       *Node
 	shard   *ingest.Shard
 	cfg     ingest.Config
+	keyed   bool
 	box     *mailbox
 	decided *decidedReader
 	// readFrom is where that reader began.
@@ -73,6 +74,9 @@ func shardName(table string, partition int32) string { return fmt.Sprintf("%s/%d
 
 // Ingest takes every shard of a table's source topic into this node.
 func (n *Node) Ingest(ctx context.Context, t *statestore.TableInfo) error {
+	// Two claims of one shard by one node would close each other's epochs.
+	n.ingesting.Lock()
+	defer n.ingesting.Unlock()
 	topic, err := n.admin.Topic(ctx, t.Definition.SourceTopic)
 	if err != nil {
 		return fmt.Errorf("table %s: its source: %w", t.Name, err)
@@ -81,39 +85,59 @@ func (n *Node) Ingest(ctx context.Context, t *statestore.TableInfo) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range t.Shards {
-		if s.Topic == topic.Name && s.TopicID != topic.ID && !s.Retired {
-			return fmt.Errorf("%w: table %s: topic %s was made again under its name; retire the old shards with `varve table retire %s`, or give the new topic a table of its own", ErrTopicRecreated, t.Name, topic.Name, t.Name)
+	if err := checkSource(t, topic); err != nil {
+		return err
+	}
+	// All claims go before any shard reads (checkSource).
+	var taken []*shardWorker
+	for p := range starts {
+		w, err := n.takeShard(ctx, t, topic, int32(p), starts[p].Start)
+		if err != nil {
+			return errors.Join(err, n.giveBack(taken))
+		}
+		if w != nil {
+			taken = append(taken, w)
 		}
 	}
-	for p := range starts {
-		if err := n.ingestShard(ctx, t, topic, int32(p), starts[p].Start); err != nil {
-			return err
-		}
+	for _, w := range taken {
+		w.shard.Claim(ctx)
+	}
+	for _, w := range taken {
+		n.spawn(w.run)
 	}
 	return nil
 }
 
-func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic TopicInfo, p int32, start int64) error {
+// giveBack ends shards that were taken and never ran.
+func (n *Node) giveBack(ws []*shardWorker) error {
+	var err error
+	for _, w := range ws {
+		w.forget()
+		w.decided.close()
+		close(w.done)
+		err = errors.Join(err, w.shard.Abandon())
+	}
+	return err
+}
+
+// takeShard opens a shard for this node; nil: the node has it already.
+func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic TopicInfo, p int32, start int64) (*shardWorker, error) {
 	name := shardName(t.Name, p)
-	// Two claims of one shard by one node would close each other's epochs.
-	n.ingesting.Lock()
-	defer n.ingesting.Unlock()
 	n.mu.Lock()
 	old := n.shards[name]
 	n.mu.Unlock()
 	if old != nil && old.cfg.TableID == t.ID {
-		return nil
+		return nil, nil
 	}
 	if old != nil {
 		// A table of this name was dropped: its owner ends once it reads that.
 		select {
 		case <-old.done:
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	w := &shardWorker{n: n, box: newMailbox(), done: make(chan struct{})}
+	w := &shardWorker{n: n, keyed: t.Definition.Keyed(), box: newMailbox(), done: make(chan struct{})}
 	part := schemas.PartitionOf(t.Name, int32(n.topics.Partitions))
 	w.cfg = ingest.Config{
 		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: n.states[part].store.Head().Offset, Partitions: int32(topic.Partitions), Deployment: n.id,
@@ -137,18 +161,17 @@ func (n *Node) ingestShard(ctx context.Context, t *statestore.TableInfo, topic T
 	}
 	var err error
 	if w.shard, err = ingest.New(ctx, w.cfg, t.Definition); err != nil {
-		return err
+		return nil, err
 	}
 	w.readFrom = w.shard.LogFrom()
 	if w.decided, err = openDecided(ctx, n.client, n.topics, part, w.readFrom); err != nil {
-		return errors.Join(err, w.shard.Abandon())
+		return nil, errors.Join(err, w.shard.Abandon())
 	}
 	w.publish(-1)
 	n.mu.Lock()
 	n.shards[name] = w
 	n.mu.Unlock()
-	n.spawn(w.run)
-	return nil
+	return w, nil
 }
 
 // Shards is where every owned shard stands, by table and partition.
@@ -278,7 +301,6 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 	}()
 	tick := time.NewTicker(shardTick)
 	defer tick.Stop()
-	w.shard.Claim(ctx)
 	for {
 		w.box.run()
 		w.mu.Lock()
@@ -309,9 +331,7 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		}
 		var batches <-chan sourceBatch
 		if w.shard.WantsSource() && !noSource && w.n.disk.full() == "" {
-			if batches, err = src.feed(readCtx, w.shard.Generation(), w.shard.SourceFrom()); err != nil {
-				return err
-			}
+			batches = src.feed(readCtx, w.shard.Generation(), w.shard.SourceFrom())
 		}
 		select {
 		case <-ctx.Done():
@@ -368,29 +388,66 @@ func (f *sourceFeed) stop() {
 	}
 }
 
-func (f *sourceFeed) feed(ctx context.Context, generation, from int64) (<-chan sourceBatch, error) {
+func (f *sourceFeed) feed(ctx context.Context, generation, from int64) <-chan sourceBatch {
 	if f.cancel != nil && f.generation == generation {
-		return f.batches, nil
+		return f.batches
 	}
 	f.stop()
-	r, err := OpenLogReader(ctx, f.w.n.client, ReaderOptions{
-		Topic: f.w.cfg.Shard.Topic, Partition: f.w.cfg.Shard.Partition, Offset: from, Committed: true, MaxWait: 100 * time.Millisecond,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("table %s: its source: %w", f.w.cfg.Table, err)
-	}
 	ctx, f.cancel = context.WithCancel(ctx)
 	f.generation, f.batches, f.finished = generation, make(chan sourceBatch, sourceQueue), make(chan struct{})
-	go f.read(ctx, r, f.batches, f.finished, generation)
-	return f.batches, nil
+	go f.read(ctx, from, f.batches, f.finished, generation)
+	return f.batches
 }
 
-func (f *sourceFeed) read(ctx context.Context, r *LogReader, out chan<- sourceBatch, finished chan<- struct{}, generation int64) {
+// open opens the source at an offset. Brokers that do not answer are waited
+// for; a source that does not hold the offset is an error.
+func (f *sourceFeed) open(ctx context.Context, from int64) (*LogReader, error) {
+	c := &f.w.cfg
+	for wait := retryMin; ; wait = min(2*wait, retryMax) {
+		r, err := OpenLogReader(ctx, f.w.n.client, ReaderOptions{
+			Topic: c.Shard.Topic, Partition: c.Shard.Partition, Offset: from, Committed: true, MaxWait: 100 * time.Millisecond,
+		})
+		switch {
+		case err == nil:
+			return r, nil
+		case errors.Is(err, ErrOffsetOutOfRange):
+			return nil, f.lost(err)
+		case errors.Is(err, ErrNoTopic):
+			return nil, fmt.Errorf("table %s: its source: %w", c.Table, err)
+		}
+		f.w.n.log.Warn("a source cannot be opened; it is tried again", "table", c.Table, "topic", c.Shard.Topic, "partition", c.Shard.Partition, "error", err)
+		if err := sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lost is the error of a source that does not hold what is to be read next.
+func (f *sourceFeed) lost(err error) error {
+	return fmt.Errorf("table %s: its source: %w: retention or somebody deleted records before they were read, or the topic lost its end; restore them, or go on without them with `varve table skip %s --partition %d --to OFFSET`",
+		f.w.cfg.Table, err, f.w.cfg.Table, f.w.cfg.Shard.Partition)
+}
+
+func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatch, finished chan<- struct{}, generation int64) {
 	defer close(finished)
+	r, err := f.open(ctx, from)
+	if err != nil {
+		select {
+		case out <- sourceBatch{generation: generation, err: err}:
+		case <-ctx.Done():
+		}
+		return
+	}
 	defer r.Close()
 	high := int64(-1)
 	for ctx.Err() == nil {
 		rs, err := r.Poll(ctx, 100*time.Millisecond, sourcePoll)
+		switch {
+		case errors.Is(err, ErrOffsetOutOfRange):
+			err = f.lost(err)
+		case err != nil:
+			err = fmt.Errorf("table %s: its source: %w", f.w.cfg.Table, err)
+		}
 		b := sourceBatch{generation: generation, next: r.Next(), high: r.HighWatermark(), err: err}
 		if err == nil && len(rs) == 0 && b.high == high {
 			continue

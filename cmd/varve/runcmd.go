@@ -21,6 +21,9 @@ const (
 	watchInterval = 500 * time.Millisecond
 	// sampleTimeout bounds how long reading the first events of a topic takes.
 	sampleTimeout = 30 * time.Second
+	// lockWait is how long a starting node waits for a command that looks at
+	// its folder, as a status that a monitor asks for.
+	lockWait = 10 * time.Second
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -57,6 +60,7 @@ func (a *app) runCommand() *cobra.Command {
 				return err
 			}
 			o.Partitions, o.Tables, o.StopOnError = partitions, tables, onError == "stop"
+			o.LockWait = lockWait
 			return a.run(cmd.Context(), o)
 		},
 	}

@@ -15,8 +15,6 @@ import (
 const (
 	CommitEveryMs    = 200
 	CommitEveryBytes = 16 << 20
-	// FlushEveryBytes of log may have to be applied again after a crash.
-	FlushEveryBytes = 64 << 20
 	// VectorBudget is how many bytes of vectors a table may rewrite a second
 	// on average; a cut that rewrote more puts the next one off (S6).
 	VectorBudget = 64 << 20
@@ -52,7 +50,6 @@ type Machine struct {
 	cfg       Config
 	nowMs     int64 // of the newest OnLog
 	bytes     int64 // applied since the last commit
-	unflushed int64 // committed since the last flush
 	lastMs    int64 // of the last commit
 	sent      int64 // newest outcome offset that the topic has
 	sending   int   // outcomes on their way
@@ -181,9 +178,10 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 		m.fail(err)
 		return m.err
 	}
+	next := m.Next()
 	for i := range recs {
 		r := &recs[i]
-		if r.Offset < m.Next() {
+		if r.Offset < next {
 			continue
 		}
 		if err := FetchBody(ctx, m.cfg.Bodies, r); err != nil {
@@ -197,6 +195,7 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 			m.fail(err)
 			return m.err
 		}
+		next = r.Offset + 1
 		m.bytes += int64(len(r.Value) + len(r.Key) + 64)
 		if m.bytes >= CommitEveryBytes {
 			if err := m.commit(nowMs); err != nil {
@@ -235,22 +234,13 @@ func (m *Machine) commit(nowMs int64) error {
 		m.fail(err)
 		return m.err
 	}
-	m.unflushed += m.bytes
 	m.bytes, m.lastMs = 0, nowMs
 	for _, x := range out.Outcomes {
 		m.send(x)
 	}
 	m.pending = append(m.pending, out.Cuts...)
 	if m.sent >= 0 {
-		if err := m.cfg.Store.Sent(m.sent); err != nil {
-			m.fail(err)
-		}
-	}
-	if m.unflushed >= FlushEveryBytes {
-		m.unflushed = 0
-		if err := m.cfg.Store.Flush(); err != nil {
-			m.fail(fmt.Errorf("flush the state: %w", err))
-		}
+		m.cfg.Store.Sent(m.sent)
 	}
 	return m.err
 }

@@ -294,6 +294,9 @@ func combine(dst, a, b []byte, union bool) ([]byte, error) {
 // reads each container once, however many sets there are: the way to fold the
 // operands of a merge.
 func UnionAll(dst []byte, sets ...[]byte) ([]byte, error) {
+	if out, ok := unionFew(dst, sets); ok {
+		return out, nil
+	}
 	var all []container
 	hint, runs := 0, false
 	for i, data := range sets {

@@ -69,6 +69,16 @@ func PeekHeader(header []byte) (form uint8, t Type, typeVersion uint16, applyVer
 	return header[0], Type(header[1]), binary.BigEndian.Uint16(header[2:]), binary.BigEndian.Uint32(header[4:]), true
 }
 
+// HasBodyRef says whether a record's value, whose form is not checked, names
+// its body rather than holding it: most do not, and need no look before apply.
+func HasBodyRef(value []byte) bool {
+	_, i := longAt(value, len(RequestID{}))
+	_, i = bytesAt(value, i)
+	_, i = longAt(value, i)
+	branch, i := longAt(value, i)
+	return i >= 0 && branch == 1
+}
+
 // DecodeEnvelope reads a record's envelope: key, the value of its header
 // HeaderKey, value. env.Body aliases value; env.Table is kept when it is
 // equal. ErrNewerForm: not active (L8). ErrUndecodable: checksum or form

@@ -37,6 +37,9 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		if !reflect.DeepEqual(got, env) {
 			t.Fatalf("got %+v, want %+v", got, env)
 		}
+		if HasBodyRef(m.Value) != (env.BodyRef != nil) {
+			t.Fatalf("its body is said to lie elsewhere: %t", env.BodyRef == nil)
+		}
 		form, typ, version, apply, ok := PeekHeader(m.Header[:])
 		if !ok || form != Form || typ != env.Type || version != env.TypeVersion || apply != env.ApplyVersion {
 			t.Fatalf("header %x reads %d %d %d %d %v", m.Header, form, typ, version, apply, ok)
@@ -131,6 +134,9 @@ func FuzzEnvelope(f *testing.F) {
 		}
 		var env Envelope
 		err := DecodeEnvelope(key, header, value, &env)
+		if HasBodyRef(value) != (env.BodyRef != nil) && err == nil {
+			t.Fatal("HasBodyRef is wrong")
+		}
 		if err != nil {
 			if !errors.Is(err, ErrUndecodable) && !errors.Is(err, ErrNewerForm) {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/binary"
 	"fmt"
+	"unicode/utf8"
 )
 
 // OutcomeForm is the form of an outcomes message: its value's first byte.
@@ -44,9 +45,26 @@ func EncodeOutcome(dst []byte, o *Outcome) []byte {
 	if len(o.Numbers) > MaxNumbers {
 		panic(fmt.Sprintf("an outcome has at most %d numbers, not %d", MaxNumbers, len(o.Numbers)))
 	}
-	w := binWriter{b: dst}
-	outcomeFields(&w, o)
-	return w.b
+	return appendOutcome(dst, o)
+}
+
+// appendOutcome writes what outcomeFields names, by hand: every record has one.
+func appendOutcome(dst []byte, o *Outcome) []byte {
+	dst = appendLong(dst, int64(o.Code))
+	dst = appendLong(dst, int64(o.Reason))
+	if len(o.Numbers) > 0 {
+		dst = appendLong(dst, int64(len(o.Numbers)))
+		for _, n := range o.Numbers {
+			dst = appendLong(dst, n)
+		}
+	}
+	dst = append(dst, 0)
+	if o.Items == nil {
+		dst = append(dst, 0)
+	} else {
+		dst = appendBytes(append(dst, 2), o.Items)
+	}
+	return appendBool(append(dst, o.Digest[:]...), o.Changed)
 }
 
 // DecodeOutcome reads what EncodeOutcome wrote; Items alias b.
@@ -77,12 +95,30 @@ func EncodeOutcomeMessage(key, value []byte, m *OutcomeMessage) (k, v []byte, er
 		kind = kindDerived
 	}
 	k = append(binary.BigEndian.AppendUint64(key, uint64(m.Offset)), kind)
-	w := binWriter{b: append(value, OutcomeForm)}
-	outcomeMessageFields(&w, m)
-	if w.err != nil {
-		return key, value, fmt.Errorf("outcome message: %w", w.err)
+	v, err = appendOutcomeMessage(append(value, OutcomeForm), m)
+	if err != nil {
+		return key, value, fmt.Errorf("outcome message: %w", err)
 	}
-	return k, binary.BigEndian.AppendUint32(w.b, checksum(k[len(key):], w.b[len(value):])), nil
+	return k, binary.BigEndian.AppendUint32(v, checksum(k[len(key):], v[len(value):])), nil
+}
+
+// appendOutcomeMessage writes what outcomeMessageFields names, by hand.
+func appendOutcomeMessage(dst []byte, m *OutcomeMessage) ([]byte, error) {
+	if !utf8.ValidString(m.Table) {
+		return dst, fmt.Errorf("%w: the table's name is not UTF-8", ErrNotEncodable)
+	}
+	dst = appendLong(dst, int64(m.Type))
+	dst = appendString(dst, m.Table)
+	dst = appendLong(dst, m.TableID)
+	dst = appendLong(dst, m.TimeMs)
+	dst = appendOutcome(dst, &m.Outcome)
+	dst = append(dst, m.Chain[:]...)
+	if m.Definition == nil {
+		return append(dst, 0), nil
+	}
+	w := binWriter{b: append(dst, 2)}
+	definitionFields(&w, m.Definition)
+	return w.b, w.err
 }
 
 // DecodeOutcomeMessage reads a message of the outcomes topic into m, whose

@@ -20,6 +20,11 @@ func TestOutcomeMessageRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		w := binWriter{b: []byte{OutcomeForm}}
+		outcomeMessageFields(&w, &m)
+		if w.err != nil || !bytes.Equal(value[:len(value)-4], w.b) {
+			t.Fatalf("by hand\n%x\nnot\n%x (%v)", value, w.b, w.err)
+		}
 		if !bytes.Contains(value, EncodeOutcome(nil, &m.Outcome)) {
 			t.Fatal("the hashed bytes do not stand in the message")
 		}

@@ -1,0 +1,81 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// A deployment is three things that must belong together: a log, a warehouse
+// and a data folder. Its id stands in each: in the genesis of the log (L8), in
+// the warehouse's mark, in node.json. A node that meets another one, or none
+// where there must be one, has appended nothing yet and stops.
+
+// maxMarkBytes bounds what is read of a warehouse's mark.
+const maxMarkBytes = 64
+
+// markKey is the object by which a warehouse says whose it is.
+func markKey(deployment string) string { return "_varve/" + deployment + "/deployment" }
+
+// checkFolder refuses a log that is not the one the data folder was made with.
+func (n *Node) checkFolder(old *nodeFile) error {
+	if id := fmt.Sprintf("%x", n.id); old != nil && old.ID != "" && old.ID != id {
+		return fmt.Errorf("%w: %s belongs to the log with id %s, but topic %s at %v is the log with id %s; are these the right brokers? "+
+			"If that log is lost, start anew with another data folder, warehouse and deployment name", ErrConfig, n.opt.Data, old.ID, n.topics.Transactions, n.client.Brokers, id)
+	}
+	return nil
+}
+
+// checkLogThere refuses to make a log anew for a folder that had one: its
+// state, its lake and its sources' offsets would mean nothing in it.
+func (n *Node) checkLogThere(ctx context.Context, old *nodeFile) error {
+	if old == nil || old.ID == "" {
+		return nil
+	}
+	_, err := n.admin.Topic(ctx, n.topics.Transactions)
+	if errors.Is(err, ErrNoTopic) {
+		return fmt.Errorf("%w: the log of %s is not at %v: topic %s: %w; are these the right brokers? "+
+			"Restore the topic (embedded broker: its folder) from a copy; if it is lost, start anew with another data folder, warehouse and deployment name",
+			ErrConfig, n.opt.Data, n.client.Brokers, n.topics.Transactions, ErrNoTopic)
+	}
+	return err
+}
+
+// checkWarehouse makes sure that the warehouse is the log's. A log that holds
+// nothing but its genesis marks it; later a warehouse without the mark is
+// another one, in which the objects that the log names are missing.
+func (n *Node) checkWarehouse(ctx context.Context) error {
+	id := fmt.Sprintf("%x", n.id)
+	key := markKey(n.opt.Deployment)
+	where := n.store.Location("")
+	have, err := n.store.ReadAll(ctx, key, maxMarkBytes)
+	switch {
+	case err == nil && string(have) == id:
+		return nil
+	case err == nil || errors.Is(err, objstore.ErrTooLarge):
+		return fmt.Errorf("%w: warehouse %s belongs to another deployment of the name %s: its mark %s says %.40q, the log is %s; name another warehouse or another deployment",
+			ErrConfig, where, n.opt.Deployment, key, have, id)
+	case !errors.Is(err, objstore.ErrNotFound):
+		return fmt.Errorf("read the warehouse's mark: %w", err)
+	}
+	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return err
+	}
+	for p := range offsets {
+		if offsets[p].High > 1 {
+			return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse",
+				ErrConfig, where, n.opt.Deployment, key)
+		}
+	}
+	err = n.store.Create(ctx, key, []byte(id))
+	if errors.Is(err, objstore.ErrExists) {
+		return fmt.Errorf("%w: warehouse %s was taken by another deployment of the name %s meanwhile; name another warehouse or another deployment", ErrConfig, where, n.opt.Deployment)
+	}
+	if err != nil {
+		return fmt.Errorf("mark the warehouse: %w", err)
+	}
+	return nil
+}

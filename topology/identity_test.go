@@ -1,0 +1,139 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// openClosed opens a node and closes it again.
+func openClosed(t *testing.T, o NodeOptions) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	o.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	n, err := OpenNode(ctx, o)
+	if err != nil {
+		return err
+	}
+	return n.Close(ctx)
+}
+
+func wantConfigError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, ErrConfig) {
+		t.Fatalf("error %v, want one of the configuration", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// TestForeignParts: log, warehouse and data folder of a deployment belong
+// together. What is of another one, or gone, is refused before anything is
+// appended or made.
+func TestForeignParts(t *testing.T) {
+	b, err := OpenBroker(BrokerOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	root := t.TempDir()
+	at := func(data, lake string) NodeOptions {
+		return NodeOptions{Data: filepath.Join(root, data), Warehouse: filepath.Join(root, lake), Brokers: []string{b.Addr()}, Partitions: 1}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	n, err := OpenNode(ctx, at("a", "lake"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := n.EnsureTable(ctx, testDefinition("t")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	a := newAdmin(t, ClientOptions{Brokers: []string{b.Addr()}})
+	high := func() int64 {
+		o, err := a.Offsets(ctx, "varve.transactions")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o[0].High
+	}
+	before := high()
+
+	wantConfigError(t, openClosed(t, at("b", "other")), "other is not the warehouse of deployment varve", "--warehouse")
+	if high() != before {
+		t.Errorf("a node with a wrong warehouse appended %d records", high()-before)
+	}
+	if err := openClosed(t, at("c", "lake")); err != nil {
+		t.Errorf("a second folder of the deployment: %v", err)
+	}
+
+	// The same names on brokers that never saw the deployment.
+	other, err := OpenBroker(BrokerOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	wrong := at("a", "lake")
+	wrong.Brokers = []string{other.Addr()}
+	wantConfigError(t, openClosed(t, wrong), "varve.transactions", "are these the right brokers")
+	oa := newAdmin(t, ClientOptions{Brokers: wrong.Brokers})
+	if _, err := oa.Topic(ctx, "varve.transactions"); !errors.Is(err, ErrNoTopic) {
+		t.Errorf("a log was made on the wrong brokers: %v", err)
+	}
+	// Another log under the name.
+	third := at("d", "lake2")
+	third.Brokers = wrong.Brokers
+	if err := openClosed(t, third); err != nil {
+		t.Fatal(err)
+	}
+	wantConfigError(t, openClosed(t, wrong), "belongs to the log with id", "are these the right brokers")
+	third.Data, third.Warehouse = filepath.Join(root, "e"), filepath.Join(root, "lake")
+	wantConfigError(t, openClosed(t, third), "belongs to another deployment of the name varve")
+}
+
+// TestEmbeddedLogGone: without the broker's folder nothing is made anew.
+func TestEmbeddedLogGone(t *testing.T) {
+	dir := t.TempDir()
+	if err := openClosed(t, NodeOptions{Data: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "broker")); err != nil {
+		t.Fatal(err)
+	}
+	wantConfigError(t, openClosed(t, NodeOptions{Data: dir}), "varve.transactions", "from a copy")
+}
+
+// TestLockWait: a node waits for a command that only looks at its folder.
+func TestLockWait(t *testing.T) {
+	dir := t.TempDir()
+	l, err := LockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := openClosed(t, NodeOptions{Data: dir}); !errors.Is(err, ErrInUse) {
+		t.Fatalf("error %v, want one of a folder in use", err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() {
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := openClosed(t, NodeOptions{Data: dir, LockWait: 30 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+}

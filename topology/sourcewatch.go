@@ -1,0 +1,124 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/varve-io/varve/statestore"
+)
+
+// ErrSourceGrew marks errors of a source topic that gained partitions (A6).
+var ErrSourceGrew = errors.New("source topic gained partitions")
+
+// sourceCheck is how often the topics of owned shards are looked at while they
+// are read: a reader does not notice that partitions were added.
+const sourceCheck = 5 * time.Second
+
+// missingLooks is how many looks in a row must miss a topic: a broker that just
+// started may not know all topics yet.
+const missingLooks = 3
+
+// checkSource refuses a topic that is not, or not as, the table's shards know
+// it (A1, A6). A keyed table's shards claim their partitions before any of them
+// reads, so that fewer shards than partitions, with events taken, say that
+// the topic grew: a key of an old partition may now go to a new one, where
+// nobody knows its row.
+func checkSource(t *statestore.TableInfo, topic TopicInfo) error {
+	known, events := 0, false
+	for i := range t.Shards {
+		s := &t.Shards[i]
+		if s.Topic == topic.Name && s.TopicID != topic.ID && !s.Retired {
+			return fmt.Errorf("%w: table %s: topic %s was made again under its name; retire the old shards with `varve table retire %s`, or give the new topic a table of its own", ErrTopicRecreated, t.Name, topic.Name, t.Name)
+		}
+		if s.TopicID == topic.ID {
+			known++
+			c := &s.Counts
+			events = events || c.Events+c.DeadUpserts+c.DeadDeletes+c.DeadOther > 0
+		}
+	}
+	if t.Definition.Keyed() && events && topic.Partitions > known {
+		return grew(t.Name, topic, known)
+	}
+	return nil
+}
+
+func grew(table string, topic TopicInfo, known int) error {
+	return fmt.Errorf("%w: table %s: topic %s has %d partitions, the table's shards are %d: a key whose events now go to a new partition would get a second row; "+
+		"load the topic into a table of another name", ErrSourceGrew, table, topic.Name, topic.Partitions, known)
+}
+
+// watchSources looks at the topics of the shards that this node owns, and ends
+// with an error once one of them is not what its shards know. Brokers that do
+// not answer are waited for.
+func (n *Node) watchSources(ctx context.Context, every time.Duration) error {
+	missing := map[string]int{}
+	for sleep(ctx, every) == nil {
+		for _, w := range n.owned() {
+			c := &w.cfg
+			topic, err := n.admin.Topic(ctx, c.Shard.Topic)
+			if err == nil {
+				delete(missing, c.Shard.Topic)
+			}
+			switch {
+			case errors.Is(err, ErrNoTopic):
+				if missing[c.Shard.Topic]++; missing[c.Shard.Topic] < missingLooks {
+					continue
+				}
+				return fmt.Errorf("table %s: its source: %w: it was deleted while it was read; make it again and retire the shards with `varve table retire %s`, or drop the table", c.Table, err, c.Table)
+			case err != nil:
+				// The readers wait for the brokers and say so.
+				n.log.Debug("a source topic could not be looked at", "topic", c.Shard.Topic, "error", err)
+			case topic.ID != TopicID(c.Shard.TopicID):
+				return fmt.Errorf("%w: table %s: topic %s was made again under its name while it was read; retire the old shards with `varve table retire %s`, or give the new topic a table of its own", ErrTopicRecreated, c.Table, topic.Name, c.Table)
+			case topic.Partitions <= int(c.Partitions):
+			case w.keyed:
+				return grew(c.Table, topic, int(c.Partitions))
+			default:
+				if err := n.ingestGrown(ctx, c.Table); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// ingestGrown takes the new partitions of a table without a key: its rows only
+// gain, so it does not matter which partition they come from.
+func (n *Node) ingestGrown(ctx context.Context, table string) error {
+	t, err := n.Table(ctx, table)
+	if errors.Is(err, ErrNoTable) {
+		return nil // dropped meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	return n.Ingest(ctx, t)
+}
+
+// owned are the shards that run, one a topic and table.
+func (n *Node) owned() []*shardWorker {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	type source struct {
+		table int64
+		topic [16]byte
+	}
+	seen := map[source]bool{}
+	var out []*shardWorker
+	for _, w := range n.shards {
+		k := source{w.cfg.TableID, w.cfg.Shard.TopicID}
+		select {
+		case <-w.done:
+			continue
+		default:
+		}
+		if !seen[k] {
+			seen[k] = true
+			out = append(out, w)
+		}
+	}
+	return out
+}
