@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -72,7 +73,7 @@ func (o ClientOptions) kgoOptions() ([]kgo.Opt, error) {
 		kgo.DisableClientMetrics(),
 	}
 	if o.Logger != nil {
-		opts = append(opts, kgo.WithLogger(kslog.New(slog.New(quieter{o.Logger.Handler()}))))
+		opts = append(opts, kgo.WithLogger(kslog.New(slog.New(quieter{o.Logger.Handler(), repeats}))))
 	}
 	if o.TLS != nil {
 		opts = append(opts, kgo.DialTLSConfig(o.TLS.Clone()))
@@ -83,21 +84,72 @@ func (o ClientOptions) kgoOptions() ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// quieter passes the client's info messages on as debug messages: franz-go says at info what a user of
-// varve need not read at each start.
-type quieter struct{ slog.Handler }
+// quieter passes the client's info messages on as debug messages: franz-go says
+// at info what a user of varve need not read at each start. Of a warning that
+// comes again and again, as while brokers are away, one in repeatEvery passes.
+type quieter struct {
+	slog.Handler
+	seen *repeatFilter
+}
 
 func (q quieter) Enabled(ctx context.Context, l slog.Level) bool {
 	return q.Handler.Enabled(ctx, quiet(l))
 }
 
 func (q quieter) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		n, pass := q.seen.pass(r.Message, r.Time)
+		if !pass {
+			return nil
+		}
+		if n > 0 {
+			r.AddAttrs(slog.Int("left_out", n))
+		}
+	}
 	r.Level = quiet(r.Level)
 	return q.Handler.Handle(ctx, r)
 }
 
-func (q quieter) WithAttrs(a []slog.Attr) slog.Handler { return quieter{q.Handler.WithAttrs(a)} }
-func (q quieter) WithGroup(name string) slog.Handler   { return quieter{q.Handler.WithGroup(name)} }
+func (q quieter) WithAttrs(a []slog.Attr) slog.Handler {
+	return quieter{q.Handler.WithAttrs(a), q.seen}
+}
+func (q quieter) WithGroup(name string) slog.Handler {
+	return quieter{q.Handler.WithGroup(name), q.seen}
+}
+
+// repeatEvery is how often one and the same warning of the clients is logged.
+const repeatEvery = 10 * time.Second
+
+// repeats is shared by all clients of the process: each of them would tell the
+// same.
+var repeats = &repeatFilter{seen: map[string]repeat{}}
+
+// repeatFilter knows when a message was last passed on. The messages are the
+// client's own constant texts, so there are few.
+type repeatFilter struct {
+	mu   sync.Mutex
+	seen map[string]repeat
+}
+
+type repeat struct {
+	at      time.Time
+	leftOut int
+}
+
+// pass says whether a message is to be logged, and how many were not since the
+// last one that was.
+func (f *repeatFilter) pass(msg string, now time.Time) (leftOut int, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, again := f.seen[msg]
+	if again && now.Sub(r.at) < repeatEvery {
+		r.leftOut++
+		f.seen[msg] = r
+		return 0, false
+	}
+	f.seen[msg] = repeat{at: now}
+	return r.leftOut, true
+}
 
 func quiet(l slog.Level) slog.Level {
 	if l == slog.LevelInfo {

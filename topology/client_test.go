@@ -71,11 +71,36 @@ func TestClientOptionsRefused(t *testing.T) {
 // TestClientLogsQuietly: what franz-go says at info is debug to a user of varve.
 func TestClientLogsQuietly(t *testing.T) {
 	var out syncBuffer
-	log := slog.New(quieter{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})}.WithAttrs([]slog.Attr{slog.Int("n", 1)}))
+	log := slog.New(quieter{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo}), &repeatFilter{seen: map[string]repeat{}}}.WithAttrs([]slog.Attr{slog.Int("n", 1)}))
 	log.Info("quiet")
 	log.Warn("loud")
 	if s := out.String(); strings.Contains(s, "quiet") || !strings.Contains(s, "loud") || !strings.Contains(s, "n=1") {
 		t.Errorf("logged %q", s)
+	}
+}
+
+// TestClientWarnsSeldom: a warning that comes again and again is logged once in
+// a while, with how many were left out; another one is not held back by it.
+func TestClientWarnsSeldom(t *testing.T) {
+	f := &repeatFilter{seen: map[string]repeat{}}
+	at := time.Unix(1_000_000, 0)
+	for i, step := range []struct {
+		after   time.Duration
+		msg     string
+		pass    bool
+		leftOut int
+	}{
+		{0, "away", true, 0},
+		{time.Millisecond, "away", false, 0},
+		{time.Millisecond, "other", true, 0},
+		{repeatEvery - time.Second, "away", false, 0},
+		{time.Second, "away", true, 2},
+		{2 * repeatEvery, "away", true, 0},
+	} {
+		at = at.Add(step.after)
+		if n, ok := f.pass(step.msg, at); ok != step.pass || n != step.leftOut {
+			t.Errorf("step %d: passed %v with %d left out, want %v with %d", i, ok, n, step.pass, step.leftOut)
+		}
 	}
 }
 

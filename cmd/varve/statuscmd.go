@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,8 +30,11 @@ func (a *app) statusCommand() *cobra.Command {
 					return err
 				}
 				shards, err := a.shardRows(cmd.Context(), s, st.Tables, st.Shards)
-				if err != nil {
+				if err != nil && shards == nil {
 					return err
+				}
+				if err != nil && st.Error == "" {
+					st.Error = err.Error() // what the node knows is shown all the same
 				}
 				return a.showRows(statusObject(st, s.node == nil, shards), "shards")
 			})
@@ -67,7 +71,8 @@ func statusObject(st *topology.Status, running bool, shards *rowset) object {
 }
 
 // shardRows is one row a shard of the tables: what the state knows of it, how
-// far its source reaches, and what the node that owns it says.
+// far its source reaches, and what the node that owns it says. An error beside
+// rows says why it is not known how far the sources reach.
 func (a *app) shardRows(ctx context.Context, s *session, tables []*statestore.TableInfo, owned []topology.ShardStatus) (*rowset, error) {
 	rs := &rowset{cols: []string{"table", "topic", "partition", "stage", "source_end", "source_high", "lag", "events", "upserts", "deletes", "late_ignored", "dead_letters", "error"}}
 	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: s.Brokers(), Logger: a.log})
@@ -76,14 +81,14 @@ func (a *app) shardRows(ctx context.Context, s *session, tables []*statestore.Ta
 	}
 	defer admin.Close()
 	highs := map[string][]topology.PartitionOffsets{}
+	var away error
 	for _, t := range tables {
 		for i := range t.Shards {
 			sh := &t.Shards[i]
 			offsets, asked := highs[sh.Topic]
 			if !asked {
-				offsets, err = admin.Offsets(ctx, sh.Topic)
-				if err != nil && !errors.Is(err, topology.ErrNoTopic) {
-					return nil, fmt.Errorf("topic %s: %w", sh.Topic, err)
+				if offsets, err = a.sourceOffsets(ctx, admin, sh.Topic, away); err != nil {
+					away = err
 				}
 				highs[sh.Topic] = offsets
 			}
@@ -109,7 +114,25 @@ func (a *app) shardRows(ctx context.Context, s *session, tables []*statestore.Ta
 			rs.rows = append(rs.rows, []any{t.Name, sh.Topic, sh.Partition, stage, sh.SourceEnd, high, lag, c.Events, c.Upserts, c.Deletes, c.LateIgnored, deadLetters(c), failure})
 		}
 	}
-	return rs, nil
+	return rs, away
+}
+
+// statusWait bounds how long a status waits for the brokers.
+const statusWait = 10 * time.Second
+
+// sourceOffsets are a source's ends, none for a topic that is not there. Brokers
+// that did not answer before (away) are not asked again.
+func (a *app) sourceOffsets(ctx context.Context, admin *topology.Admin, topic string, away error) ([]topology.PartitionOffsets, error) {
+	if away != nil {
+		return nil, away
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusWait)
+	defer cancel()
+	offsets, err := admin.Offsets(ctx, topic)
+	if err == nil || errors.Is(err, topology.ErrNoTopic) {
+		return offsets, nil
+	}
+	return nil, fmt.Errorf("how far the sources reach is not known: topic %s: %w; the node waits for the brokers and goes on by itself", topic, err)
 }
 
 func stageName(s ingest.Stage) string {

@@ -159,8 +159,11 @@ func (a *app) tableShowCommand() *cobra.Command {
 					return err
 				}
 				lags, err := a.shardRows(cmd.Context(), s, []*statestore.TableInfo{t}, nil)
-				if err != nil {
+				if err != nil && lags == nil {
 					return err
+				}
+				if err != nil {
+					a.log.Warn("shards are shown without their lag", "error", err)
 				}
 				return a.show(tableObject(t, lags))
 			})
