@@ -66,8 +66,8 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	}
 	for p := range offsets {
 		if offsets[p].High > 1 {
-			return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse",
-				ErrConfig, where, n.opt.Deployment, key)
+			return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse (if it is this one and only its mark was lost, make that object with the content %s)",
+				ErrConfig, where, n.opt.Deployment, key, id)
 		}
 	}
 	err = n.store.Create(ctx, key, []byte(id))
