@@ -112,7 +112,7 @@ func (d *decidedReader) poll(ctx context.Context, wait time.Duration) ([]process
 		case msg.Offset < d.next: // sent again after a crash
 			m++
 		case msg.Offset > d.records[r].Offset:
-			return nil, fmt.Errorf("outcomes topic: no outcome of log offset %d; the topic lost messages: remove the state folders to send them again", d.records[r].Offset)
+			return nil, fmt.Errorf("outcomes topic: no outcome of log offset %d; the topic lost messages: delete it and the state folders, they are made again from the log", d.records[r].Offset)
 		case msg.Derived:
 			out = append(out, processors.Decided{Record: d.records[r], Outcome: *msg})
 			m++

@@ -108,6 +108,9 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	if err != nil {
 		return nil, err
 	}
+	if err := w.checkOutcomes(ctx, last, dir); err != nil {
+		return nil, err
+	}
 	if w.reader, err = OpenLogReader(ctx, n.client, ReaderOptions{Topic: n.topics.Transactions, Partition: p, Offset: h.Offset + 1, MaxWait: 100 * time.Millisecond}); err != nil {
 		return nil, err
 	}
@@ -139,6 +142,43 @@ func (w *stateWorker) lastOutcome(ctx context.Context) (int64, error) {
 		return m.Offset - 1, nil
 	}
 	return m.Offset, nil
+}
+
+// ErrOutcomesLost marks errors of an outcomes topic that no longer has what was
+// sent to it. The log has all: a state that is built again sends it again.
+var ErrOutcomesLost = errors.New("outcomes are lost")
+
+// checkOutcomes makes sure that the outcomes topic begins with the log's own
+// beginning: its readers look for the outcome of log offset o at o or above.
+func (w *stateWorker) checkOutcomes(ctx context.Context, last int64, dir string) error {
+	topic := w.n.topics.Outcomes
+	if last >= 0 {
+		r, err := w.n.readOne(ctx, topic, w.partition, 0)
+		if err != nil {
+			return err
+		}
+		var m record.OutcomeMessage
+		if err := record.DecodeOutcomeMessage(r.Key, r.Value, &m); err != nil {
+			return fmt.Errorf("topic %s partition %d, offset 0: %w", topic, w.partition, err)
+		}
+		if m.Offset != 0 {
+			return fmt.Errorf("%w: topic %s partition %d begins with the outcome of log offset %d; delete the topic and the folder %s: both are made again from the log", ErrOutcomesLost, topic, w.partition, m.Offset, dir)
+		}
+		return nil
+	}
+	head, first := w.store.Head().Offset, int64(-1)
+	if err := w.store.Unsent(-1, func(x statestore.Message) error {
+		if first < 0 {
+			first = x.Offset
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if head >= 0 && first != 0 {
+		return fmt.Errorf("%w: topic %s partition %d is empty, but the state at log offset %d had sent to it; remove the folder %s: it is built again from the log, and sends them again", ErrOutcomesLost, topic, w.partition, head, dir)
+	}
+	return nil
 }
 
 // catchUp applies the log up to where it ended at the start.

@@ -228,6 +228,27 @@ func TestBrokerFaults(t *testing.T) {
 		}
 		s.check(t)
 	})
+	t.Run("outcomes lost", func(t *testing.T) {
+		s, n := newSmall(t, topology.NodeOptions{})
+		stop(t, n)
+		b, err := topology.OpenBroker(topology.BrokerOptions{Dir: filepath.Join(s.o.Data, "broker")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		adm, cl := admin(t, []string{b.Addr()})
+		if r, err := adm.DeleteTopic(longContext(t), "varve.outcomes"); err != nil || r.Err != nil {
+			t.Fatal(err, r.Err)
+		}
+		cl.Close()
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, s.o, topology.ErrOutcomesLost, "varve.outcomes", filepath.Join(s.o.Data, "state", "0"))
+		if err := os.RemoveAll(filepath.Join(s.o.Data, "state")); err != nil {
+			t.Fatal(err)
+		}
+		s.check(t)
+	})
 	t.Run("state behind its topics", func(t *testing.T) {
 		s, n := newSmall(t, topology.NodeOptions{})
 		stop(t, n)
