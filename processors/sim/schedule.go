@@ -28,9 +28,12 @@ func (w *World) Run() error {
 		}
 	}
 	w.mem.SetHook(func(c objstore.Call) error {
-		// A failing call of the publisher only: an owner's failed write stops it.
 		if w.faults > 0 && w.rng.Intn(3) == 0 {
 			w.faults--
+			return errInjected
+		}
+		if w.atWork && w.failing(8) {
+			w.saw["store away"]++
 			return errInjected
 		}
 		return nil
@@ -64,7 +67,7 @@ func (w *World) step() error {
 		if w.rng.Intn(3) == 0 {
 			o.shard.FlushSoon()
 		}
-		o.shard.Tick(w.ctx, w.now)
+		o.tick()
 		return o.wake()
 	case n < 730:
 		w.deliver()
@@ -158,6 +161,9 @@ func (o *owner) wake() error {
 	case ingest.Idle:
 		o.shard.Claim(o.w.ctx)
 	case ingest.Fenced:
+		if !o.w.opt.TwoOwners && !o.w.opt.Crashes {
+			return errors.New("the only owner that there ever was is fenced")
+		}
 		// The group gives it the shard anew only sometimes.
 		if o.w.rng.Intn(20) == 0 {
 			o.shard.Claim(o.w.ctx)
@@ -342,6 +348,7 @@ func (w *World) enqueue(m *member, v any) error {
 // shard, every event in the log, everything published.
 func (w *World) quiesce() error {
 	w.mem.SetHook(nil)
+	w.calm = true
 	for range 10_000 {
 		w.now += 200
 		busy := false

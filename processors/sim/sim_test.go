@@ -28,6 +28,8 @@ var shapes = []struct {
 	{"hashed", Options{Shards: 2, Keys: 8, Steps: 400, Strings: true, Crashes: true, TwoOwners: true, Requests: true, Columns: true}},
 	{"bad-events", Options{Shards: 2, Keys: 6, Steps: 400, Crashes: true, BadEvents: true, Columns: true, Partitioned: true, Requests: true}},
 	{"tombstones", Options{Shards: 1, Keys: 6, Steps: 500, Ordered: true, Crashes: true, Requests: true, TTL: 300, Clock: true, TwoOwners: true}},
+	{"away", Options{Shards: 2, Keys: 8, Steps: 500, Ordered: true, Requests: true, BadEvents: true, Columns: true, Away: true}},
+	{"away-crashes", Options{Shards: 2, Keys: 8, Steps: 500, Ordered: true, Crashes: true, TwoOwners: true, Requests: true, Away: true, FlushEvery: 3}},
 	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
 
@@ -38,6 +40,7 @@ var wanted = []string{
 	"accepted SnapshotCommitted", "accepted SnapshotFailed", "already AppendRows", "rejected AppendRows: epoch closed",
 	"rejected AppendRows: source range", "rejected ClaimShard: too old", "rejected SnapshotCommitted: no cut pending",
 	"publish failed", "row id kept", "tombstone forgotten", "gap", "malformed", "keyless", "keyless delete", "retired",
+	"network failed", "store away", "outcome unsent", "letter unsent",
 }
 
 func TestSeeds(t *testing.T) {

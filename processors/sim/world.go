@@ -37,6 +37,7 @@ type Options struct {
 	Clock       bool  // the broker's clock jumps, back and by a day
 	Operators   bool  // users skip source offsets and retire shards
 	Twice       bool  // appends are in the log twice
+	Away        bool  // broker and store fail for a while, for owners and members too
 	Steps       int
 	Crashes     bool
 	TwoOwners   bool
@@ -85,7 +86,9 @@ type World struct {
 	events    [][]event               // what each source record asks, by partition
 	asked     map[int64]asked         // DeleteKeys by log offset
 	encoder   *rows.KeyEncoder
-	faults    int // store calls that may still fail
+	faults    int  // store calls that may still fail
+	atWork    bool // an owner is, whose calls to the store may fail
+	calm      bool // no more faults
 }
 
 // network holds appends on their way to the log, in their sender's order. It
@@ -139,6 +142,10 @@ func (w *World) isLetter(e *event) bool {
 
 // deliver brings the oldest append to the log, and keeps some to come again.
 func (n *network) deliver() {
+	if n.w.failing(12) {
+		n.fail()
+		return
+	}
 	s := n.queue[0]
 	n.queue = n.queue[1:]
 	off := n.w.append(s.m)
@@ -149,6 +156,25 @@ func (n *network) deliver() {
 		s.done(off, nil)
 	}
 }
+
+// fail answers everything on its way with an error. The oldest may have
+// arrived all the same.
+func (n *network) fail() {
+	queue := n.queue
+	n.queue = nil
+	n.w.saw["network failed"]++
+	for i := range queue {
+		if i == 0 && n.w.rng.Intn(2) == 0 {
+			n.w.append(queue[i].m)
+		}
+		if !n.dead {
+			queue[i].done(-1, errInjected)
+		}
+	}
+}
+
+// failing says whether something that may be away is, one time in n.
+func (w *World) failing(n int) bool { return w.opt.Away && !w.calm && w.rng.Intn(n) == 0 }
 
 // member is one copy of the state machine.
 type member struct {
@@ -291,11 +317,20 @@ func (m *member) Send(x statestore.Message, done func(error)) {
 	if !o.Derived {
 		m.hashes[o.Offset] = o.Chain
 	}
+	if w.failing(15) {
+		w.saw["outcome unsent"]++
+		if w.rng.Intn(2) == 0 {
+			done(errInjected)
+			return
+		}
+		defer func() { done(errInjected) }() // it is there all the same
+	} else {
+		defer func() { done(nil) }()
+	}
 	if o.Offset >= w.outcomeNext() {
 		w.outcomes = append(w.outcomes, x)
 		w.decided = append(w.decided, processors.Decided{Record: w.log[o.Offset], Outcome: o})
 	}
-	done(nil)
 }
 
 // outcomeNext is the first log offset whose own outcome is not in the topic.
@@ -435,14 +470,31 @@ func (o *owner) ack(n int) {
 	for ; n > 0 && len(o.unacked) > 0; n-- {
 		l := o.unacked[0]
 		o.unacked = o.unacked[1:]
+		if o.w.failing(4) {
+			o.w.saw["letter unsent"]++
+			l.done(errInjected)
+			continue
+		}
 		o.w.acked[o.partition][l.offset] = true
 		l.done(nil)
 	}
 }
 
+// work lets the owner's calls to the store fail until the returned function is called.
+func (o *owner) work() func() {
+	o.w.atWork = o.w.opt.Away
+	return func() { o.w.atWork = false }
+}
+
+func (o *owner) tick() {
+	defer o.work()()
+	o.shard.Tick(o.w.ctx, o.w.now)
+}
+
 func (o *owner) deliverDecided(n int) error {
 	to := min(o.next+n, len(o.w.decided))
 	if o.next < to {
+		defer o.work()()
 		o.shard.OnDecided(o.w.ctx, o.w.decided[o.next:to])
 		o.next = to
 	}
@@ -462,6 +514,7 @@ func (o *owner) deliverSource(n int) error {
 				recs = append(recs, o.w.sources[o.partition][i])
 			}
 		}
+		defer o.work()()
 		o.shard.OnSource(o.w.ctx, o.w.now, recs, int64(to))
 	}
 	return o.stopped()
