@@ -71,10 +71,11 @@ type Node struct {
 	http   *adminServer
 	disk   *diskGuard
 
-	mu     sync.Mutex
-	shards map[string]*shardWorker
-	failed error   // the first that stopped a role
-	late   []error // of roles that were ending
+	mu      sync.Mutex
+	shards  map[string]*shardWorker
+	refused map[string]string // why tables are not ingested
+	failed  error             // the first that stopped a role
+	late    []error           // of roles that were ending
 
 	started   bool
 	ingesting sync.Mutex // held while shards are taken
@@ -128,8 +129,11 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if opt.Warehouse == "" {
 		opt.Warehouse = filepath.Join(opt.Data, "lake")
 	}
-	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}}
+	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}}
 	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
+	if n.has(RoleState) {
+		n.stuck = n.publishStuck
+	}
 	n.ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -318,7 +322,7 @@ func readNodeFile(dir string) (*nodeFile, error) {
 	}
 	var f nodeFile
 	if err := json.Unmarshal(b, &f); err != nil {
-		return nil, fmt.Errorf("%s is not a node file: %w; remove it if the folder is another program's", filepath.Join(dir, "node.json"), err)
+		return nil, fmt.Errorf("%s is no node file: %w; remove it, and start with the deployment and the warehouse of before: it is written again", filepath.Join(dir, "node.json"), err)
 	}
 	return &f, nil
 }
@@ -333,13 +337,23 @@ func (n *Node) writeNodeFile(admin string) error {
 		return fmt.Errorf("write node.json: %w", err)
 	}
 	tmp := filepath.Join(n.opt.Data, "node.json.tmp")
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+	if err := writeSynced(tmp, append(b, '\n')); err != nil {
 		return fmt.Errorf("write node.json: %w", err)
 	}
 	if err := os.Rename(tmp, filepath.Join(n.opt.Data, "node.json")); err != nil {
 		return fmt.Errorf("write node.json: %w", err)
 	}
 	return nil
+}
+
+// writeSynced writes a file that is whole after a loss of power, once it is renamed.
+func writeSynced(path string, b []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // openStates opens every partition's state, checks it against its log and

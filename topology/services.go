@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
@@ -47,6 +48,7 @@ type Conn struct {
 	producer   *LogProducer // transactions and outcomes
 	letters    *LogProducer // source topics and dead letters
 	views      views
+	stuck      func(*statestore.TableInfo) error // why a table will not be published; nil: nobody knows
 	fatal      chan error
 	// wait holds producers back while there is no room for what they bring.
 	wait func(context.Context) error
@@ -135,7 +137,8 @@ func (n *Node) stateOf(table string) *stateWorker {
 }
 
 // ingestKnown takes the shards of every table that the state has and that this
-// node is to ingest.
+// node is to ingest. One whose definition no shard can work by does not hold up
+// the others: status tells of it.
 func (n *Node) ingestKnown(ctx context.Context) error {
 	ts, err := n.Tables(ctx)
 	if err != nil {
@@ -149,6 +152,10 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 		if errors.Is(err, ErrNoTopic) && len(t.Shards) == 0 {
 			// It was made without its topic, which may come; Ingest is called again then.
 			n.log.Warn("a table waits for its source topic", "table", t.Name, "topic", t.Definition.SourceTopic)
+			continue
+		}
+		if errors.Is(err, ingest.ErrUnusable) {
+			n.log.Error("a table is not ingested", "table", t.Name, "error", err)
 			continue
 		}
 		if err != nil {
@@ -215,6 +222,14 @@ func (n *Conn) follow(ctx context.Context, partition int32, from int64, fn func(
 			return err
 		}
 	}
+}
+
+// publishStuck is why a table is not published until a person acts, nil when it is.
+func (n *Node) publishStuck(t *statestore.TableInfo) error {
+	w := n.stateOf(t.Name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stuck[t.ID]
 }
 
 // tell makes an error known to all who wait.
@@ -370,11 +385,7 @@ type SourceEvent struct {
 // Produce publishes events into a source topic, which is made with so many
 // partitions when it is not there, and waits for the broker to have them all.
 func (n *Conn) Produce(ctx context.Context, topic string, partitions int, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
-	info, err := n.admin.EnsureSourceTopic(ctx, topic, partitions)
-	if err != nil {
-		return 0, err
-	}
-	return produce(ctx, n.letters, topic, int32(info.Partitions), n.wait, next, progress)
+	return produceTo(ctx, n.admin, n.client, topic, partitions, n.wait, next, progress)
 }
 
 func produce(ctx context.Context, p *LogProducer, topic string, partitions int32, wait func(context.Context) error, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
@@ -437,6 +448,9 @@ type LoadProgress struct {
 	Snapshot bool
 }
 
+// loadPatience is how long a load waits for what is away.
+const loadPatience = 30 * time.Second
+
 // WaitLoaded waits until every event that the table's source holds now is in a
 // committed snapshot (foundations.md, `load`).
 func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadProgress)) error {
@@ -448,12 +462,13 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 	if err != nil {
 		return err
 	}
+	var waitsSince time.Time
 	for {
 		if t, err = n.Table(ctx, table); err != nil {
 			return err
 		}
 		var p LoadProgress
-		loaded := true
+		loaded, waits := true, ""
 		for i := range ends {
 			p.Of += ends[i].High - ends[i].Start
 			end := int64(-1)
@@ -464,11 +479,21 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 			}
 			if end < ends[i].High {
 				loaded = false
-				n.flushTable(table, ends[i].High, int32(i))
+				if why := n.flushTable(table, ends[i].High, int32(i)); why != "" {
+					waits = why
+				}
 			}
 			if end > ends[i].Start {
 				p.Read += end - ends[i].Start
 			}
+		}
+		switch {
+		case waits == "":
+			waitsSince = time.Time{}
+		case waitsSince.IsZero():
+			waitsSince = time.Now()
+		case time.Since(waitsSince) > loadPatience:
+			return fmt.Errorf("table %s: %s; what is not loaded yet is loaded by the next start", table, waits)
 		}
 		p.Snapshot = loaded
 		if progress != nil {
@@ -483,20 +508,22 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 	}
 }
 
-// flushTable asks a shard that has read to the end to flush at once.
-func (n *Node) flushTable(table string, high int64, partition int32) {
+// flushTable asks a shard that has read to the end to flush at once. waits is
+// what it waits for.
+func (n *Node) flushTable(table string, high int64, partition int32) (waits string) {
 	n.mu.Lock()
 	w := n.shards[shardName(table, partition)]
 	n.mu.Unlock()
 	if w == nil {
-		return
+		return ""
 	}
 	w.mu.Lock()
-	at := w.status.Position
+	at, waits := w.status.Position, w.status.Waiting
 	w.mu.Unlock()
 	if at >= high {
 		w.flushSoon()
 	}
+	return waits
 }
 
 // pause waits a little, or ends with what stopped the node.
@@ -517,6 +544,11 @@ func (n *Conn) WaitVisible(ctx context.Context, table string, offset int64) erro
 		}
 		if t.Head.Through >= offset || t.Pending == nil && !t.Changes {
 			return nil
+		}
+		if n.stuck != nil {
+			if err := n.stuck(t); err != nil {
+				return err
+			}
 		}
 		if err := n.pause(ctx); err != nil {
 			return err

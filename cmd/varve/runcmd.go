@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/topology"
@@ -173,6 +174,12 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 			err := n.Ingest(ctx, t)
 			if errors.Is(err, topology.ErrNoTopic) {
 				continue // made without one; it may come
+			}
+			if errors.Is(err, ingest.ErrUnusable) {
+				// It stays as it is until it is dropped, and does not stop the others.
+				taken[t.ID] = true
+				a.log.Error("a table is not ingested", "table", t.Name, "error", err)
+				continue
 			}
 			if err != nil {
 				return err
