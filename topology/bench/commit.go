@@ -19,11 +19,12 @@ import (
 const (
 	commitGoal = 100_000
 	applyGoal  = 200_000
-	// commitTurn is how many records ours and the plain way take in turns, each
-	// with a flush at its end; a node flushes after about as many.
-	commitTurn = 100_000
-	// commitEvery is how many records go into a batch.
+	// commitEvery is how many records go into a batch; ours and the plain way
+	// take turns with so many.
 	commitEvery = 20_000
+	// flushEvery is after how many batches the plain way flushes: it has no log,
+	// but ours writes back about as often by itself.
+	flushEvery = 5
 	// onePerCommit is how many records the loop with a commit a record gets.
 	onePerCommit = 1_000
 )
@@ -246,15 +247,17 @@ func (o *Options) commitAlone(ctx context.Context, log *commitLog) (_ *Result, e
 	}
 	var ours, theirs float64
 	var done int64
-	for rest := log.appends; len(rest) > 0; {
-		part := rest[:min(commitTurn, len(rest))]
+	for turn, rest := 1, log.appends; len(rest) > 0; turn++ {
+		part := rest[:min(commitEvery, len(rest))]
 		rest = rest[len(part):]
-		used, err := cpuOf(ctx, func() error { return applyAll(st, part) })
+		last := len(rest) == 0
+		flush := turn%flushEvery == 0 || last
+		used, err := cpuOf(ctx, func() error { return applyAll(st, part, last) })
 		if err != nil {
 			return nil, err
 		}
 		ours += used
-		if used, err = cpuOf(ctx, func() error { return plainAll(plain, part) }); err != nil {
+		if used, err = cpuOf(ctx, func() error { return plainAll(plain, part, flush) }); err != nil {
 			return nil, err
 		}
 		theirs += used
@@ -270,39 +273,39 @@ func (o *Options) commitAlone(ctx context.Context, log *commitLog) (_ *Result, e
 	return x, err
 }
 
-func applyAll(st *statestore.Store, recs []statestore.Record) error {
-	for len(recs) > 0 {
-		part := recs[:min(commitEvery, len(recs))]
-		recs = recs[len(part):]
-		for i := range part {
-			out, err := st.Apply(&part[i])
-			if err != nil {
-				return err
-			}
-			if out.Outcome.Code != record.Accepted {
-				return fmt.Errorf("record %d was %s: %s", part[i].Offset, out.Outcome.Code, out.Outcome.Reason)
-			}
-		}
-		if _, err := st.Commit(); err != nil {
+func applyAll(st *statestore.Store, recs []statestore.Record, last bool) error {
+	for i := range recs {
+		out, err := st.Apply(&recs[i])
+		if err != nil {
 			return err
 		}
+		if out.Outcome.Code != record.Accepted {
+			return fmt.Errorf("record %d was %s: %s", recs[i].Offset, out.Outcome.Code, out.Outcome.Reason)
+		}
 	}
-	return st.Flush()
+	if _, err := st.Commit(); err != nil {
+		return err
+	}
+	// As in a node: what the broker acknowledged leaves the outbox with the
+	// commit after it.
+	st.Sent(recs[0].Offset - 1)
+	if last {
+		return st.Flush()
+	}
+	return nil
 }
 
-func plainAll(st *plainState, recs []statestore.Record) error {
+func plainAll(st *plainState, recs []statestore.Record, flush bool) error {
 	for i := range recs {
 		if _, err := st.apply(&recs[i]); err != nil {
 			return err
-		}
-		if i%commitEvery == commitEvery-1 {
-			if err := st.commit(pebble.NoSync); err != nil {
-				return err
-			}
 		}
 	}
 	if err := st.commit(pebble.NoSync); err != nil {
 		return err
 	}
-	return st.db.Flush()
+	if flush {
+		return st.db.Flush()
+	}
+	return nil
 }
