@@ -107,8 +107,8 @@ func (s *Schema) Validate() error {
 			return fmt.Errorf("columns %q and %q differ only in case; engines cannot tell them apart", other, f.Name)
 		}
 		names[low] = f.Name
-		if f.Type.Kind < Boolean || f.Type.Kind > Binary {
-			return fmt.Errorf("column %q has no type", f.Name)
+		if !f.Type.Valid() {
+			return fmt.Errorf("column %q is a %s, which is no type", f.Name, f.Type)
 		}
 	}
 	for i, id := range s.Identifier {

@@ -85,7 +85,7 @@ func ParseType(s string) (Type, error) {
 	if rest, ok := strings.CutPrefix(s, "fixed["); ok {
 		rest, ok = strings.CutSuffix(rest, "]")
 		n, err := strconv.ParseUint(rest, 10, 31)
-		if !ok || err != nil || n < 1 || n > 1<<20 {
+		if !ok || err != nil || n < 1 || n > MaxFixed {
 			return Type{}, fmt.Errorf("type %q: a fixed is fixed[N] with 1 <= N <= 1048576", s)
 		}
 		return FixedOf(int(n)), nil
@@ -96,6 +96,21 @@ func ParseType(s string) (Type, error) {
 		}
 	}
 	return Type{}, fmt.Errorf("type %q is not a type that varve stores (primitive Iceberg types only)", s)
+}
+
+// MaxFixed bounds the length of a Fixed.
+const MaxFixed = 1 << 20
+
+// Valid says whether it is a type at all: a kind with parameters in their
+// ranges, and no others. Records bring types that no parser has seen.
+func (t Type) Valid() bool {
+	switch t.Kind {
+	case Decimal:
+		return t.Precision >= 1 && t.Precision <= 38 && t.Scale <= t.Precision && t.Length == 0
+	case Fixed:
+		return t.Length >= 1 && t.Length <= MaxFixed && t.Precision == 0 && t.Scale == 0
+	}
+	return t.Kind >= Boolean && t.Kind <= Binary && t == Of(t.Kind)
 }
 
 // CanWiden says whether values of t stay exact in a column of type to by

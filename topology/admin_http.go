@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -24,7 +25,7 @@ type Status struct {
 	Heads      []statestore.Head       `json:"heads"` // by transactions partition
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
-	Waiting    map[string]string       `json:"waiting"` // why a table's cut is not published yet
+	Waiting    map[string]string       `json:"waiting"` // by table: why it is not ingested, applied or published on
 	Error      string                  `json:"error,omitempty"`
 }
 
@@ -42,11 +43,19 @@ func (n *Node) Status(ctx context.Context) (*Status, error) {
 	for _, t := range s.Tables {
 		names[t.ID] = t.Name
 	}
+	n.mu.Lock()
+	maps.Copy(s.Waiting, n.refused)
+	n.mu.Unlock()
 	for _, w := range n.states {
 		s.Heads = append(s.Heads, w.store.Head())
 		w.mu.Lock()
 		for id, why := range w.waiting {
 			s.Waiting[names[id]] = why
+		}
+		for _, t := range s.Tables {
+			if w.bodyWait != "" && n.partition(t.Name) == w.partition {
+				s.Waiting[t.Name] = w.bodyWait
+			}
 		}
 		w.mu.Unlock()
 	}

@@ -27,9 +27,10 @@ func stateRecord(r *LogRecord) statestore.Record {
 
 // decidedReader pairs the records of a transactions partition with their
 // outcomes. Both topics have one entry a record in offset order; the outcomes
-// topic may hold more (derived ones, doubles after a crash), never fewer, so
-// the outcome of log offset o lies at topic offset o or above.
+// topic may hold more (derived ones, doubles after a crash, what others wrote),
+// never fewer, so the outcome of log offset o lies at topic offset o or above.
 type decidedReader struct {
+	client        ClientOptions
 	log, outcomes *LogReader
 	records       []statestore.Record
 	messages      []record.OutcomeMessage
@@ -46,7 +47,27 @@ func openDecided(ctx context.Context, o ClientOptions, t Topics, partition int32
 		log.Close()
 		return nil, err
 	}
-	return &decidedReader{log: log, outcomes: outcomes, next: from}, nil
+	return &decidedReader{client: o, log: log, outcomes: outcomes, next: from}, nil
+}
+
+// isOutcome decodes what varve writes into the outcomes topic. Anyone may have
+// written something else there: it says nothing about the log.
+func isOutcome(r *LogRecord, m *record.OutcomeMessage) bool {
+	return !r.Control && record.DecodeOutcomeMessage(r.Key, r.Value, m) == nil
+}
+
+// logEnd is where the log ends now.
+func (d *decidedReader) logEnd(ctx context.Context) (int64, error) {
+	a, err := NewAdmin(d.client)
+	if err != nil {
+		return 0, err
+	}
+	defer a.Close()
+	at, err := a.Offsets(ctx, d.log.opts.Topic)
+	if err != nil {
+		return 0, err
+	}
+	return at[d.log.opts.Partition].High, nil
 }
 
 // openOutcomes reads the outcomes topic from where the outcome of a log offset
@@ -82,12 +103,9 @@ func (d *decidedReader) poll(ctx context.Context, wait time.Duration) ([]process
 		return nil, err
 	}
 	for i := range ms {
-		if ms[i].Control {
-			continue
-		}
 		var m record.OutcomeMessage
-		if err := record.DecodeOutcomeMessage(ms[i].Key, ms[i].Value, &m); err != nil {
-			return nil, fmt.Errorf("outcomes topic, offset %d: %w; the topic holds a message that varve did not write", ms[i].Offset, err)
+		if !isOutcome(&ms[i], &m) {
+			continue
 		}
 		if m.Offset >= d.next {
 			d.messages = append(d.messages, m)
@@ -112,6 +130,14 @@ func (d *decidedReader) poll(ctx context.Context, wait time.Duration) ([]process
 		case msg.Offset < d.next: // sent again after a crash
 			m++
 		case msg.Offset > d.records[r].Offset:
+			high, err := d.logEnd(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if msg.Offset >= high { // of no record: varve did not write it
+				m++
+				continue
+			}
 			return nil, fmt.Errorf("outcomes topic: no outcome of log offset %d; the topic lost messages: delete it and the state folders, they are made again from the log", d.records[r].Offset)
 		case msg.Derived:
 			out = append(out, processors.Decided{Record: d.records[r], Outcome: *msg})

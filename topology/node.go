@@ -71,10 +71,11 @@ type Node struct {
 	http   *adminServer
 	disk   *diskGuard
 
-	mu     sync.Mutex
-	shards map[string]*shardWorker
-	failed error   // the first that stopped a role
-	late   []error // of roles that were ending
+	mu      sync.Mutex
+	shards  map[string]*shardWorker
+	refused map[string]string // why tables are not ingested
+	failed  error             // the first that stopped a role
+	late    []error           // of roles that were ending
 
 	started   bool
 	ingesting sync.Mutex // held while shards are taken
@@ -128,7 +129,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if opt.Warehouse == "" {
 		opt.Warehouse = filepath.Join(opt.Data, "lake")
 	}
-	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}}
+	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}}
 	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
 	n.ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {

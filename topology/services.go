@@ -135,7 +135,8 @@ func (n *Node) stateOf(table string) *stateWorker {
 }
 
 // ingestKnown takes the shards of every table that the state has and that this
-// node is to ingest.
+// node is to ingest. One that cannot be ingested does not hold up the others:
+// status tells of it.
 func (n *Node) ingestKnown(ctx context.Context) error {
 	ts, err := n.Tables(ctx)
 	if err != nil {
@@ -152,7 +153,10 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return err
+			if ctx.Err() != nil {
+				return err
+			}
+			n.log.Error("a table is not ingested", "table", t.Name, "error", err)
 		}
 	}
 	return nil
@@ -370,11 +374,7 @@ type SourceEvent struct {
 // Produce publishes events into a source topic, which is made with so many
 // partitions when it is not there, and waits for the broker to have them all.
 func (n *Conn) Produce(ctx context.Context, topic string, partitions int, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
-	info, err := n.admin.EnsureSourceTopic(ctx, topic, partitions)
-	if err != nil {
-		return 0, err
-	}
-	return produce(ctx, n.letters, topic, int32(info.Partitions), n.wait, next, progress)
+	return produceTo(ctx, n.admin, n.client, topic, partitions, n.wait, next, progress)
 }
 
 func produce(ctx context.Context, p *LogProducer, topic string, partitions int32, wait func(context.Context) error, next func() (*SourceEvent, error), progress func(int64)) (int64, error) {
@@ -437,6 +437,9 @@ type LoadProgress struct {
 	Snapshot bool
 }
 
+// loadPatience is how long a load waits for what is away.
+const loadPatience = 30 * time.Second
+
 // WaitLoaded waits until every event that the table's source holds now is in a
 // committed snapshot (foundations.md, `load`).
 func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadProgress)) error {
@@ -448,12 +451,13 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 	if err != nil {
 		return err
 	}
+	var waitsSince time.Time
 	for {
 		if t, err = n.Table(ctx, table); err != nil {
 			return err
 		}
 		var p LoadProgress
-		loaded := true
+		loaded, waits := true, ""
 		for i := range ends {
 			p.Of += ends[i].High - ends[i].Start
 			end := int64(-1)
@@ -464,11 +468,21 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 			}
 			if end < ends[i].High {
 				loaded = false
-				n.flushTable(table, ends[i].High, int32(i))
+				if why := n.flushTable(table, ends[i].High, int32(i)); why != "" {
+					waits = why
+				}
 			}
 			if end > ends[i].Start {
 				p.Read += end - ends[i].Start
 			}
+		}
+		switch {
+		case waits == "":
+			waitsSince = time.Time{}
+		case waitsSince.IsZero():
+			waitsSince = time.Now()
+		case time.Since(waitsSince) > loadPatience:
+			return fmt.Errorf("table %s: %s; what is not loaded yet is loaded by the next start", table, waits)
 		}
 		p.Snapshot = loaded
 		if progress != nil {
@@ -483,20 +497,22 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 	}
 }
 
-// flushTable asks a shard that has read to the end to flush at once.
-func (n *Node) flushTable(table string, high int64, partition int32) {
+// flushTable asks a shard that has read to the end to flush at once. waits is
+// what it waits for.
+func (n *Node) flushTable(table string, high int64, partition int32) (waits string) {
 	n.mu.Lock()
 	w := n.shards[shardName(table, partition)]
 	n.mu.Unlock()
 	if w == nil {
-		return
+		return ""
 	}
 	w.mu.Lock()
-	at := w.status.Position
+	at, waits := w.status.Position, w.status.Waiting
 	w.mu.Unlock()
 	if at >= high {
 		w.flushSoon()
 	}
+	return waits
 }
 
 // pause waits a little, or ends with what stopped the node.

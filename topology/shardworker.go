@@ -74,6 +74,17 @@ func shardName(table string, partition int32) string { return fmt.Sprintf("%s/%d
 
 // Ingest takes every shard of a table's source topic into this node.
 func (n *Node) Ingest(ctx context.Context, t *statestore.TableInfo) error {
+	err := n.ingest(ctx, t)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.refused, t.Name)
+	if err != nil {
+		n.refused[t.Name] = err.Error()
+	}
+	return err
+}
+
+func (n *Node) ingest(ctx context.Context, t *statestore.TableInfo) error {
 	// Two claims of one shard by one node would close each other's epochs.
 	n.ingesting.Lock()
 	defer n.ingesting.Unlock()
@@ -247,7 +258,7 @@ func (w *shardWorker) waitDrained(ctx context.Context) error {
 		w.mu.Lock()
 		st := w.status
 		w.mu.Unlock()
-		if st.Idle || st.Stage == ingest.Stopped || st.Stage == ingest.Fenced || partition.stopped.Load() {
+		if st.Idle || st.Stage == ingest.Stopped || st.Stage == ingest.Fenced || st.Waiting != "" || partition.stopped.Load() {
 			return nil
 		}
 		select {

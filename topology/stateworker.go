@@ -49,6 +49,7 @@ type stateWorker struct {
 	building map[int64]bool   // tables that a publisher works on; true: it was told of another cut since
 	waiting  map[int64]string // why a table's cut is not published yet
 	slots    chan struct{}
+	bodyWait string      // what the partition waits for before it applies on
 	stopped  atomic.Bool // the partition is not applied any more
 }
 
@@ -104,7 +105,7 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 			return nil, err
 		}
 	}
-	last, err := w.lastOutcome(ctx)
+	last, err := w.lastOutcome(ctx, high)
 	if err != nil {
 		return nil, err
 	}
@@ -120,28 +121,29 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	return w, w.catchUp(ctx, high)
 }
 
-// lastOutcome is the newest log offset that the outcomes topic has, -1: none (L11).
-func (w *stateWorker) lastOutcome(ctx context.Context) (int64, error) {
+// lastOutcome is the newest log offset that the outcomes topic has, -1: none
+// (L11). What varve did not write is passed over; high is the log's end.
+func (w *stateWorker) lastOutcome(ctx context.Context, high int64) (int64, error) {
 	offsets, err := w.n.admin.Offsets(ctx, w.n.topics.Outcomes)
 	if err != nil {
 		return -1, err
 	}
-	high := offsets[w.partition].High
-	if high == 0 {
-		return -1, nil
+	for at := offsets[w.partition].High - 1; at >= offsets[w.partition].Start; at-- {
+		r, err := w.n.readOne(ctx, w.n.topics.Outcomes, w.partition, at)
+		if err != nil {
+			return -1, err
+		}
+		var m record.OutcomeMessage
+		if !isOutcome(r, &m) || m.Offset >= high {
+			w.log.Warn("the outcomes topic holds a message that varve did not write; it is passed over", "offset", at)
+			continue
+		}
+		if m.Derived {
+			return m.Offset - 1, nil
+		}
+		return m.Offset, nil
 	}
-	r, err := w.n.readOne(ctx, w.n.topics.Outcomes, w.partition, high-1)
-	if err != nil {
-		return -1, err
-	}
-	var m record.OutcomeMessage
-	if err := record.DecodeOutcomeMessage(r.Key, r.Value, &m); err != nil {
-		return -1, fmt.Errorf("outcomes topic, offset %d: %w", high-1, err)
-	}
-	if m.Derived {
-		return m.Offset - 1, nil
-	}
-	return m.Offset, nil
+	return -1, nil
 }
 
 // ErrOutcomesLost marks errors of an outcomes topic that no longer has what was
@@ -223,11 +225,13 @@ func (w *stateWorker) step(ctx context.Context, wait time.Duration) error {
 			return err
 		}
 		w.log.Warn("a record waits for its body", "offset", w.machine.Next(), "error", err)
+		w.setBodyWait(err.Error())
 		if err := sleep(ctx, wait); err != nil {
 			return err
 		}
 		wait = min(2*wait, retryMax)
 	}
+	w.setBodyWait("")
 	w.mu.Lock()
 	if o := w.machine.Next() - 1; o != w.applied {
 		w.applied = o
@@ -235,6 +239,12 @@ func (w *stateWorker) step(ctx context.Context, wait time.Duration) error {
 	}
 	w.mu.Unlock()
 	return nil
+}
+
+func (w *stateWorker) setBodyWait(why string) {
+	w.mu.Lock()
+	w.bodyWait = why
+	w.mu.Unlock()
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

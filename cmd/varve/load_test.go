@@ -255,6 +255,23 @@ func TestLoadStopsOnError(t *testing.T) {
 	}
 }
 
+// Values of several megabytes, in good events and in bad ones (inputs, text edges).
+func TestLoadLargeValues(t *testing.T) {
+	data := t.TempDir()
+	large := strings.Repeat("é", 2_500_000)
+	schema := writeFile(t, "schema.json", `{"type":"struct","fields":[
+		{"id":1,"name":"id","type":"long","required":true},{"id":2,"name":"s","type":"string","required":false}]}`)
+	events := fmt.Sprintf(`{"id":1,"s":"%s"}`+"\n"+`{"id":"x","s":"%s"}`+"\n"+`{"id":2,"s":"b"}`, large, large)
+	r, _ := load(t, events, "--data", data, "--table", "t", "--format", "rows-json", "--key", "id", "--schema", schema, "-")
+	if r.Events != 3 || r.Rows != 2 || r.DeadLetters != 1 {
+		t.Errorf("%+v", r)
+	}
+	got := scanned(t, data, "t")
+	if len(got) != 2 || got[0] != "1,"+large || got[1] != "2,b" {
+		t.Errorf("%d rows, the first of %d bytes", len(got), len(got[0]))
+	}
+}
+
 // A configuration that differs from the table is wrong usage.
 func TestLoadIntoAnotherDefinition(t *testing.T) {
 	data := t.TempDir()

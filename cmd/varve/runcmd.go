@@ -175,7 +175,15 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 				continue // made without one; it may come
 			}
 			if err != nil {
-				return err
+				if ctx.Err() != nil {
+					return err
+				}
+				// One table does not stop the others. It is tried again.
+				if why := err.Error(); told[t.Name] != why {
+					told[t.Name] = why
+					a.log.Error("a table is not ingested", "table", t.Name, "error", err)
+				}
+				continue
 			}
 			taken[t.ID] = true
 			a.log.Info("ingesting", "table", t.Name, "topic", t.Definition.SourceTopic)

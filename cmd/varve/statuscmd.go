@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,7 @@ func (a *app) shardRows(ctx context.Context, s *session, tables []*statestore.Ta
 			}
 			for j := range owned {
 				if o := &owned[j]; o.TableID == t.ID && o.Topic == sh.Topic && o.Partition == sh.Partition {
-					stage, failure = stageName(o.Stage), textOrNull(o.Err)
+					stage, failure = stageName(o.Stage), textOrNull(cmp.Or(o.Err, o.Waiting))
 				}
 			}
 			c := &sh.Counts

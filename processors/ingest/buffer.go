@@ -185,13 +185,16 @@ func (b *buffer) keyBytes(enc *rows.KeyEncoder, at uint32, answers []answer) []b
 	return b.bytes[start:b.ends[at]]
 }
 
+// narrowKey is the length of a canonical key that is its own index key.
+const narrowKey = 8
+
 // indexKey is the index key of a canonical key.
 func indexKey(enc *rows.KeyEncoder, secret [16]byte, key []byte) (keyindex.Key, error) {
 	if !enc.Narrow() {
 		hi, lo := rows.Hash128(secret, key)
 		return keyindex.Key{Hi: hi, Lo: lo}, nil
 	}
-	if len(key) != 8 {
+	if len(key) != narrowKey {
 		return keyindex.Key{}, rows.ErrBadKey
 	}
 	var v uint64

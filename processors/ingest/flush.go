@@ -431,10 +431,14 @@ func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *recor
 
 // fileKey is the object key of one of the shard's files.
 func (s *Shard) fileKey(epoch int64, id uint64) (string, error) {
-	loc := s.def.Location + "/data/" + schemas.DataFileName(s.cfg.TableID, epoch, statestore.FileCounter(id))
+	return s.fileKeyIn(s.def.Location, epoch, id)
+}
+
+func (s *Shard) fileKeyIn(location string, epoch int64, id uint64) (string, error) {
+	loc := location + "/data/" + schemas.DataFileName(s.cfg.TableID, epoch, statestore.FileCounter(id))
 	key, ok := s.cfg.Store.Key(loc)
 	if !ok {
-		return "", fmt.Errorf("table location %s is not in the warehouse %s", s.def.Location, s.cfg.Store.Location(""))
+		return "", fmt.Errorf("table location %s is not in the warehouse %s", location, s.cfg.Store.Location(""))
 	}
 	return key, nil
 }
@@ -444,16 +448,23 @@ func (s *Shard) answers(ctx context.Context, from, to int64) ([]answer, error) {
 	var out []answer
 	reqs := s.side.pending(from, to)
 	for i := range reqs {
-		b, err := s.cfg.Bodies.Get(ctx, &reqs[i].Keys)
+		r := &reqs[i]
+		b, err := s.cfg.Bodies.Get(ctx, &r.Keys)
 		if err != nil {
-			return nil, away(err)
+			return nil, away(fmt.Errorf("keys of the request at log offset %d: %w", r.Offset, err))
 		}
 		var k record.KeysBody
 		if err := record.DecodeKeysBody(b, &k); err != nil {
-			return nil, fmt.Errorf("keys of the request at log offset %d: %w", reqs[i].Offset, err)
+			// The hash is right: so its sender wrote it, and everyone reads no key in it.
+			s.log.Error("a delete request names no keys: its body is none; send it again", "offset", r.Offset, "error", err)
+			continue
 		}
 		for _, key := range k.Keys {
-			out = append(out, answer{key: key, req: &reqs[i]})
+			if s.narrow && len(key) != narrowKey {
+				s.log.Error("a delete request names a key that is none of the table's; it is passed over", "offset", r.Offset)
+				continue
+			}
+			out = append(out, answer{key: key, req: r})
 		}
 	}
 	return out, nil

@@ -179,6 +179,9 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 	}
 	s := &Shard{cfg: cfg, decided: -1}
 	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
+	if _, err := s.fileKeyIn(def.Location, 0, 0); err != nil {
+		return nil, fmt.Errorf("table %s: %w", def.Name, err)
+	}
 	if cfg.FS == nil {
 		s.cfg.FS = vfs.Default
 	}

@@ -403,8 +403,11 @@ func (r *reader) float(c *rows.Column, f *field, b []byte, i int) (int, fail) {
 	case opFloat32Exact:
 		if w := float64(float32(v)); w != v && !math.IsNaN(v) {
 			var tmp [32]byte
+			if math.IsInf(w, 0) {
+				return end, outOfRange
+			}
 			back, err := strconv.ParseFloat(string(strconv.AppendFloat(tmp[:0], w, 'g', -1, 32)), 64)
-			if err != nil || back != v || math.IsInf(w, 0) {
+			if err != nil || back != v {
 				return end, tooFine
 			}
 			v = w
