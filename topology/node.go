@@ -131,6 +131,9 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	}
 	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}}
 	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
+	if n.has(RoleState) {
+		n.stuck = n.publishStuck
+	}
 	n.ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -319,7 +322,7 @@ func readNodeFile(dir string) (*nodeFile, error) {
 	}
 	var f nodeFile
 	if err := json.Unmarshal(b, &f); err != nil {
-		return nil, fmt.Errorf("%s is not a node file: %w; remove it if the folder is another program's", filepath.Join(dir, "node.json"), err)
+		return nil, fmt.Errorf("%s is no node file: %w; remove it, and start with the deployment and the warehouse of before: it is written again", filepath.Join(dir, "node.json"), err)
 	}
 	return &f, nil
 }
@@ -334,13 +337,23 @@ func (n *Node) writeNodeFile(admin string) error {
 		return fmt.Errorf("write node.json: %w", err)
 	}
 	tmp := filepath.Join(n.opt.Data, "node.json.tmp")
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+	if err := writeSynced(tmp, append(b, '\n')); err != nil {
 		return fmt.Errorf("write node.json: %w", err)
 	}
 	if err := os.Rename(tmp, filepath.Join(n.opt.Data, "node.json")); err != nil {
 		return fmt.Errorf("write node.json: %w", err)
 	}
 	return nil
+}
+
+// writeSynced writes a file that is whole after a loss of power, once it is renamed.
+func writeSynced(path string, b []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // openStates opens every partition's state, checks it against its log and

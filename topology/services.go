@@ -47,6 +47,7 @@ type Conn struct {
 	producer   *LogProducer // transactions and outcomes
 	letters    *LogProducer // source topics and dead letters
 	views      views
+	stuck      func(*statestore.TableInfo) error // why a table will not be published; nil: nobody knows
 	fatal      chan error
 	// wait holds producers back while there is no room for what they bring.
 	wait func(context.Context) error
@@ -219,6 +220,14 @@ func (n *Conn) follow(ctx context.Context, partition int32, from int64, fn func(
 			return err
 		}
 	}
+}
+
+// publishStuck is why a table is not published until a person acts, nil when it is.
+func (n *Node) publishStuck(t *statestore.TableInfo) error {
+	w := n.stateOf(t.Name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stuck[t.ID]
 }
 
 // tell makes an error known to all who wait.
@@ -533,6 +542,11 @@ func (n *Conn) WaitVisible(ctx context.Context, table string, offset int64) erro
 		}
 		if t.Head.Through >= offset || t.Pending == nil && !t.Changes {
 			return nil
+		}
+		if n.stuck != nil {
+			if err := n.stuck(t); err != nil {
+				return err
+			}
 		}
 		if err := n.pause(ctx); err != nil {
 			return err

@@ -48,6 +48,7 @@ type stateWorker struct {
 	applied  int64            // newest committed log offset
 	building map[int64]bool   // tables that a publisher works on; true: it was told of another cut since
 	waiting  map[int64]string // why a table's cut is not published yet
+	stuck    map[int64]error  // tables whose publishing waits for a person
 	slots    chan struct{}
 	bodyWait string      // what the partition waits for before it applies on
 	stopped  atomic.Bool // the partition is not applied any more
@@ -65,11 +66,11 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	dir := filepath.Join(n.opt.Data, "state", strconv.Itoa(int(p)))
 	st, err := statestore.Open(dir, statestore.Options{Log: n.log})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; if the folder is damaged, remove it: it is built again from the log", err)
 	}
 	w := &stateWorker{
 		n: n, partition: p, store: st, box: newMailbox(), log: n.log.With("partition", p),
-		building: map[int64]bool{}, waiting: map[int64]string{}, slots: make(chan struct{}, maxPublishers),
+		building: map[int64]bool{}, waiting: map[int64]string{}, stuck: map[int64]error{}, slots: make(chan struct{}, maxPublishers),
 	}
 	defer func() {
 		if err != nil {
@@ -400,6 +401,9 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		w.setWaiting(c.TableID, err.Error())
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		if errors.Is(err, publisher.ErrForeign) || errors.Is(err, publisher.ErrInconsistent) {
+			w.mu.Lock()
+			w.stuck[c.TableID] = err
+			w.mu.Unlock()
 			return
 		}
 		if attempt == 1 {

@@ -48,7 +48,7 @@ func readNodeFacts(dir string) (*nodeFacts, error) {
 		return nil, fmt.Errorf("read the data folder: %w", err)
 	}
 	if st.Size() > maxNodeFileBytes {
-		return nil, usagef("%s is no node file: it has %d bytes; name another --data folder", path, st.Size())
+		return nil, usagef("%s is no node file: it has %d bytes; remove it, and start with the deployment and the warehouse of before: it is written again", path, st.Size())
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func readNodeFacts(dir string) (*nodeFacts, error) {
 	}
 	var f nodeFacts
 	if err := json.Unmarshal(b, &f); err != nil {
-		return nil, usagef("%s is no node file: %w; name another --data folder", path, err)
+		return nil, usagef("%s is no node file: %w; remove it, and start with the deployment and the warehouse of before: it is written again", path, err)
 	}
 	return &f, nil
 }

@@ -49,6 +49,9 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 	}
 	var err error
 	if b.found, err = s.index.Lookup(b.uniq, b.found[:0]); err != nil {
+		if errors.Is(err, keyindex.ErrCorrupt) {
+			err = fmt.Errorf("%w; remove the folder %s: the index is built again from the log", err, s.cfg.Dir)
+		}
 		return nil, err
 	}
 	p := &flushPlan{counts: b.counts, verdicts: make([]verdict, 0, len(b.uniq))}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -568,4 +570,42 @@ func TestHostileTables(t *testing.T) {
 	v.healthy("tables that cannot work, at a start")
 	v.p.Close()
 	_ = v.n.Close(ctx) // tells of the tables that could not be published
+}
+
+// Metadata of another writer stops a table in plain words, not in silence (foundations.md).
+func TestHostileMetadata(t *testing.T) {
+	for what, content := range map[string]func([]byte) []byte{
+		"foreign": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"last-updated-ms":1`), []byte(`"last-updated-ms":2`), 1)
+		},
+		"junk": func([]byte) []byte { return []byte("junk") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			v := newVictim(t)
+			dir := filepath.Join(v.data, "lake/shop/victim/metadata")
+			head := v.info().Head
+			now, err := os.ReadFile(localPath(t, head.MetadataPath))
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := filepath.Join(dir, fmt.Sprintf("v%d.metadata.json", head.MetadataVersion+1))
+			if err := os.WriteFile(next, content(now), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			v.put(3, "three")
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := v.n.WaitLoaded(ctx, victimTable, nil); err == nil || !strings.Contains(err.Error(), next) {
+				t.Fatalf("got %v; want an error that names %s", err, next)
+			}
+			v.waits(next)
+			v.close()
+			if err := os.Remove(next); err != nil {
+				t.Fatal(err)
+			}
+			v.open()
+			v.healthy("it was moved away")
+			v.close()
+		})
+	}
 }
