@@ -238,7 +238,7 @@ func TestHostileTransactions(t *testing.T) {
 	for i := range good.Value {
 		cut := *good
 		cut.Value = good.Value[:i]
-		last = v.inject(&cut)
+		v.inject(&cut)
 		flip := *good
 		flip.Value = bytes.Clone(good.Value)
 		flip.Value[i] ^= 0x41
