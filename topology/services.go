@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
@@ -136,8 +137,8 @@ func (n *Node) stateOf(table string) *stateWorker {
 }
 
 // ingestKnown takes the shards of every table that the state has and that this
-// node is to ingest. One that cannot be ingested does not hold up the others:
-// status tells of it.
+// node is to ingest. One whose definition no shard can work by does not hold up
+// the others: status tells of it.
 func (n *Node) ingestKnown(ctx context.Context) error {
 	ts, err := n.Tables(ctx)
 	if err != nil {
@@ -153,11 +154,12 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 			n.log.Warn("a table waits for its source topic", "table", t.Name, "topic", t.Definition.SourceTopic)
 			continue
 		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
+		if errors.Is(err, ingest.ErrUnusable) {
 			n.log.Error("a table is not ingested", "table", t.Name, "error", err)
+			continue
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

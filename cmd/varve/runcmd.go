@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/topology"
@@ -174,16 +175,14 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 			if errors.Is(err, topology.ErrNoTopic) {
 				continue // made without one; it may come
 			}
-			if err != nil {
-				if ctx.Err() != nil {
-					return err
-				}
-				// One table does not stop the others. It is tried again.
-				if why := err.Error(); told[t.Name] != why {
-					told[t.Name] = why
-					a.log.Error("a table is not ingested", "table", t.Name, "error", err)
-				}
+			if errors.Is(err, ingest.ErrUnusable) {
+				// It stays as it is until it is dropped, and does not stop the others.
+				taken[t.ID] = true
+				a.log.Error("a table is not ingested", "table", t.Name, "error", err)
 				continue
+			}
+			if err != nil {
+				return err
 			}
 			taken[t.ID] = true
 			a.log.Info("ingesting", "table", t.Name, "topic", t.Definition.SourceTopic)

@@ -87,6 +87,9 @@ var (
 	ErrRefused = errors.New("an event was refused")
 	// ErrFraming: one key may live in two partitions (K5).
 	ErrFraming = errors.New("the framing of the record keys changed in a topic of several partitions")
+	// ErrUnusable: no shard can work by the table's definition. It says nothing
+	// of other tables.
+	ErrUnusable = errors.New("the table cannot be ingested")
 	// ErrRetired: a user retired the shard.
 	ErrRetired = errors.New("the shard was retired; claim it again by starting the node anew")
 	// ErrDropped: the table is gone.
@@ -180,7 +183,7 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 	s := &Shard{cfg: cfg, decided: -1}
 	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
 	if _, err := s.fileKeyIn(def.Location, 0, 0); err != nil {
-		return nil, fmt.Errorf("table %s: %w", def.Name, err)
+		return nil, fmt.Errorf("%w: table %s: %w", ErrUnusable, def.Name, err)
 	}
 	if cfg.FS == nil {
 		s.cfg.FS = vfs.Default
@@ -189,7 +192,7 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 		return nil, fmt.Errorf("make the index folder: %w", err)
 	}
 	if err := s.define(def); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	if err := s.openIndex(ctx); err != nil {
 		return nil, err
