@@ -53,7 +53,7 @@ func (p *Bodies) Get(ctx context.Context, r *record.Ref) ([]byte, error) {
 	b, err := p.Store.ReadAll(ctx, r.Path, r.Length)
 	switch {
 	case errors.Is(err, objstore.ErrNotFound):
-		return nil, fmt.Errorf("%w: %s; restore the object or void the record", ErrBodyMissing, r.Path)
+		return nil, fmt.Errorf("%w: %s; restore the object, the record waits for it", ErrBodyMissing, r.Path)
 	case errors.Is(err, objstore.ErrTooLarge):
 		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrBodyAltered, r.Path, r.Length)
 	case err != nil:

@@ -27,12 +27,8 @@ func TestPing(t *testing.T) {
 	defer silent.Close()
 	for name, addr := range map[string]string{"nobody listens": addr, "nobody answers": silent.Addr().String()} {
 		t.Run(name, func(t *testing.T) {
-			start := time.Now()
 			err := Ping(testContext(t), ClientOptions{Brokers: []string{addr}}, 300*time.Millisecond)
 			wantError(t, err, ErrUnreachable, addr, "300ms", "check that Kafka runs there")
-			if took := time.Since(start); took > 3*time.Second {
-				t.Errorf("took %s", took)
-			}
 		})
 	}
 	t.Run("context over", func(t *testing.T) {
