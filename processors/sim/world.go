@@ -286,6 +286,9 @@ func (w *World) trace(format string, args ...any) {
 func (w *World) append(m record.Message) int64 {
 	off := int64(len(w.log))
 	w.log = append(w.log, statestore.Record{Offset: off, TimeMs: w.now, Key: m.Key, Header: m.Header[:], Value: m.Value})
+	if _, t, _, _, ok := record.PeekHeader(m.Header[:]); ok {
+		w.trace("%d ms: log %d: %s", w.now, off, t)
+	}
 	return off
 }
 
