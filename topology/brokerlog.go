@@ -129,6 +129,12 @@ func compactedTopics(dir string) (map[string]bool, error) {
 		} `json:"topics"`
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "topics.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		// A first start that was killed before it had made a topic.
+		if used, sizeErr := dirSize(filepath.Join(dir, "partitions")); errors.Is(sizeErr, os.ErrNotExist) || sizeErr == nil && used == 0 {
+			return nil, nil
+		}
+	}
 	if err == nil {
 		err = json.Unmarshal(raw, &topics)
 	}

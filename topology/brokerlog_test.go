@@ -87,3 +87,25 @@ func TestSegmentOfUnknownOffsets(t *testing.T) {
 		t.Errorf("snapshot %+v", snap)
 	}
 }
+
+// TestBrokerKilledBeforeItsTopics: a first start that was killed before it had
+// written topics.json left no record, and the next one begins anew.
+func TestBrokerKilledBeforeItsTopics(t *testing.T) {
+	dir := t.TempDir()
+	b, err := OpenBroker(BrokerOptions{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "topics.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if b, err = OpenBroker(BrokerOptions{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

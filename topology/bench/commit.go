@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -84,6 +85,14 @@ func (o *Options) commitThrough(ctx context.Context, log *commitLog) (_ []Result
 		} else if off != int64(i) {
 			return nil, fmt.Errorf("record %d is at offset %d of a new topic", i, off)
 		}
+	}
+	// The log was made by hand, so the warehouse's mark is too.
+	mark := filepath.Join(o.dir, "state", "lake", "_varve", deployment)
+	if err := os.MkdirAll(mark, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(mark, "deployment"), fmt.Appendf(nil, "%x", log.id), 0o644); err != nil {
+		return nil, err
 	}
 	n, err := o.startNode(ctx, nodeSpec{
 		Deployment: deployment, Data: filepath.Join(o.dir, "state"), Partitions: 1, Roles: []string{topology.RoleState}, CPUProfile: o.CPUProfile,
