@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,7 +66,7 @@ type model struct {
 	requests []int64 // request ends, -1: never claimed
 	retired  []bool
 	times    map[int64]int64 // table time after each record
-	asked    map[int64]asked // DeleteKeys by offset
+	asked    map[int64]asked // DeleteKeys that are not settled, by offset
 	cuts     map[int64]map[int]*version
 	ids      map[int64]int // row id → the key that had it
 	sequence int64
@@ -86,10 +87,13 @@ func newModel(w *World) *model {
 
 // fold takes the decided log.
 func (m *model) fold() error {
+	var settled []int64
 	for i := range m.w.decided {
 		d := &m.w.decided[i]
 		o := &d.Outcome
 		if o.Derived {
+			// It stands before the outcome of the record that settled it.
+			settled = append(settled, o.Outcome.Numbers[0])
 			continue
 		}
 		m.times[o.Offset] = o.TimeMs
@@ -129,10 +133,31 @@ func (m *model) fold() error {
 		case *record.AppendRows:
 			err = m.append(o, r)
 		}
+		for _, q := range settled {
+			err = errors.Join(err, m.settled(q))
+		}
+		settled = settled[:0]
 		if err != nil {
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
 	}
+	for q := range m.asked {
+		return fmt.Errorf("the request at %d was never settled", q)
+	}
+	return nil
+}
+
+// settled: A5. Every shard that was ever claimed before it has answered, or is retired.
+func (m *model) settled(q int64) error {
+	if _, ok := m.asked[q]; !ok {
+		return fmt.Errorf("the request at %d is settled twice, or was never made", q)
+	}
+	for p, end := range m.requests {
+		if end >= 0 && end <= q && !m.retired[p] {
+			return fmt.Errorf("the request at %d is settled, shard %d has answered up to %d", q, p, end)
+		}
+	}
+	delete(m.asked, q)
 	return nil
 }
 

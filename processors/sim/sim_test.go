@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -46,6 +48,7 @@ var wanted = []string{
 func TestSeeds(t *testing.T) {
 	var mu sync.Mutex
 	saw := map[string]int{}
+	var stop atomic.Bool // one failure is enough to look at
 	t.Cleanup(func() {
 		if t.Failed() || *seedFlag >= 0 || *seedsFlag < 20 || testing.Short() {
 			return
@@ -68,7 +71,7 @@ func TestSeeds(t *testing.T) {
 			if *seedFlag >= 0 {
 				from, to = *seedFlag, *seedFlag+1
 			}
-			for seed := from; seed < to; seed++ {
+			for seed := from; seed < to && !stop.Load(); seed++ {
 				opt := s.opt
 				opt.Seed = seed
 				if *seedFlag >= 0 {
@@ -76,6 +79,7 @@ func TestSeeds(t *testing.T) {
 				}
 				w, err := runSeed(opt)
 				if err != nil {
+					stop.Store(true)
 					t.Fatalf("seed %d: %v\nrepeat: go test ./processors/sim -run 'TestSeeds/%s$' -seed %d", seed, err, s.name, seed)
 				}
 				mu.Lock()
@@ -102,4 +106,31 @@ func runSeed(opt Options) (*World, error) {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, w.Close()
+}
+
+// TestSameSeedSameWorld: a failing seed is of use only when it fails again.
+func TestSameSeedSameWorld(t *testing.T) {
+	for _, s := range shapes {
+		for seed := range int64(2) {
+			var first string
+			for range 2 {
+				opt := s.opt
+				opt.Seed = seed
+				w, err := runSeed(opt)
+				if err != nil {
+					t.Fatalf("%s, seed %d: %v", s.name, seed, err)
+				}
+				var story strings.Builder
+				for i := range w.decided {
+					o := &w.decided[i].Outcome
+					fmt.Fprintln(&story, o.Offset, o.TimeMs, o.Type, o.Outcome.Code, o.Outcome.Reason)
+				}
+				if first == "" {
+					first = story.String()
+				} else if first != story.String() {
+					t.Fatalf("%s: seed %d went two ways", s.name, seed)
+				}
+			}
+		}
+	}
 }
