@@ -67,6 +67,7 @@ type model struct {
 	retired  []bool
 	times    map[int64]int64 // table time after each record
 	asked    map[int64]asked // DeleteKeys that are not settled, by offset
+	done     map[int64]bool  // settled ones
 	cuts     map[int64]map[int]*version
 	ids      map[int64]int // row id → the key that had it
 	sequence int64
@@ -77,7 +78,7 @@ func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
-		asked: map[int64]asked{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{},
+		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1
@@ -95,6 +96,9 @@ func (m *model) fold() error {
 			// It stands before the outcome of the record that settled it.
 			settled = append(settled, o.Outcome.Numbers[0])
 			continue
+		}
+		if last, ok := m.times[o.Offset-1]; ok && o.TimeMs < last {
+			return fmt.Errorf("log offset %d: table time goes back (L4)", o.Offset)
 		}
 		m.times[o.Offset] = o.TimeMs
 		what := fmt.Sprintf("%s %s", o.Outcome.Code, o.Type)
@@ -149,8 +153,11 @@ func (m *model) fold() error {
 
 // settled: A5. Every shard that was ever claimed before it has answered, or is retired.
 func (m *model) settled(q int64) error {
+	if m.done[q] {
+		return nil // every outcome is perhaps there again (L11)
+	}
 	if _, ok := m.asked[q]; !ok {
-		return fmt.Errorf("the request at %d is settled twice, or was never made", q)
+		return fmt.Errorf("the request at %d is settled and was never made", q)
 	}
 	for p, end := range m.requests {
 		if end >= 0 && end <= q && !m.retired[p] {
@@ -158,6 +165,7 @@ func (m *model) settled(q int64) error {
 		}
 	}
 	delete(m.asked, q)
+	m.done[q] = true
 	return nil
 }
 
