@@ -75,6 +75,7 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 	}
 	s.flight = append(s.flight[:0], s.flight[1:]...)
+	s.accepted(m.Offset, a.RequestTo)
 	s.keepSide(m)
 	if s.sinceIndex++; s.sinceIndex >= s.cfg.CheckpointAppends {
 		if err := s.checkpoint(ctx); err != nil {
@@ -107,11 +108,9 @@ func (s *Shard) keepSide(m *record.OutcomeMessage) {
 		return
 	}
 	s.sideAge = 0
-	indexed := m.Offset
 	if s.index != nil {
-		indexed = s.index.Offset()
+		s.forgetRequests(m.TimeMs - 2*s.def.TombstoneTTLMs)
 	}
-	s.side.prune(s.requestEnd, indexed, m.TimeMs-2*s.def.TombstoneTTLMs)
 	if err := s.side.save(s.cfg.FS, s.cfg.Dir); err != nil {
 		s.log.Warn("the side file could not be saved; a restart reads more of the log", "error", err)
 	}
@@ -172,6 +171,7 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 		}
 	}
 	s.index.Expire(a.Forgets)
+	s.accepted(m.Offset, a.RequestTo)
 	return nil
 }
 

@@ -111,6 +111,9 @@ type Shard struct {
 	index   *keyindex.Index // nil: no key
 	side    *side
 	sideAge int
+	marks   []mark // accepted appends that a crash would take from the index, oldest first
+	// answered: the requests below are answered by appends that the index has durably.
+	answered int64
 
 	nowMs      int64   // of the newest Tick or OnSource
 	appendWait backoff // of flushes, appends and claims
@@ -260,6 +263,12 @@ func (s *Shard) openIndex(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("key index of table %s: %w", s.cfg.Table, err)
+	}
+	if s.index.Offset() < s.side.IndexAt {
+		// The index lost what it had durably; the side file has dropped what an
+		// index from before that needs. The log has both.
+		s.log.Warn("the key index is older than its side file; the log is read again", "index", s.index.Offset(), "side", s.side.IndexAt)
+		s.side = newSide()
 	}
 	return nil
 }

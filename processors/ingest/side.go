@@ -33,20 +33,28 @@ type request struct {
 
 // side is the shard's memory beside the key index, complete to Offset.
 type side struct {
-	Offset   int64
+	Offset int64
+	// IndexAt is a log offset that the key index is durably complete to: the
+	// requests that only appends up to there answered may be missing here, so
+	// this file is of no use to an index that is behind it.
+	IndexAt  int64
 	Files    map[uint64]fileInfo
 	Requests []request // ascending; answered ones stay until their tombstones may go
 }
 
 var errSide = errors.New("the shard's side file is damaged")
 
-const sideName = "side"
+const (
+	sideName = "side"
+	sideForm = 2
+)
 
-func newSide() *side { return &side{Offset: -1, Files: map[uint64]fileInfo{}} }
+func newSide() *side { return &side{Offset: -1, IndexAt: -1, Files: map[uint64]fileInfo{}} }
 
 func (s *side) encode() []byte {
-	b := []byte{'v', 's', 'd', 1}
+	b := []byte{'v', 's', 'd', sideForm}
 	b = binary.AppendVarint(b, s.Offset)
+	b = binary.AppendVarint(b, s.IndexAt)
 	ids := make([]uint64, 0, len(s.Files))
 	for id := range s.Files {
 		ids = append(ids, id)
@@ -80,7 +88,7 @@ func (s *side) encode() []byte {
 }
 
 func decodeSide(b []byte) (*side, error) {
-	if len(b) < 8 || !bytes.Equal(b[:4], []byte{'v', 's', 'd', 1}) ||
+	if len(b) < 8 || !bytes.Equal(b[:4], []byte{'v', 's', 'd', sideForm}) ||
 		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errSide
 	}
@@ -101,6 +109,7 @@ func decodeSide(b []byte) (*side, error) {
 	}
 	s := newSide()
 	s.Offset = varint()
+	s.IndexAt = varint()
 	for n := count(); n > 0 && bad == nil; n-- {
 		id, err := binary.ReadUvarint(r)
 		bad = errors.Join(bad, err)
@@ -171,13 +180,51 @@ func (s *side) pending(from, to int64) []request {
 	return s.Requests[i:j]
 }
 
-// prune forgets answered requests whose tombstones may be gone.
-func (s *side) prune(answered, indexOffset, before int64) {
+// prune forgets the requests below answered, which are answered for good,
+// whose tombstones may be gone.
+func (s *side) prune(answered, before int64) {
 	n := 0
-	for n < len(s.Requests) && s.Requests[n].Offset < answered && s.Requests[n].Offset < indexOffset && s.Requests[n].TimeMs < before {
+	for n < len(s.Requests) && s.Requests[n].Offset < answered && s.Requests[n].TimeMs < before {
 		n++
 	}
 	s.Requests = s.Requests[n:]
+}
+
+// mark says that the shard's requests below an offset are answered by an
+// accepted append and those before it.
+type mark struct {
+	append   int64 // log offset
+	requests int64
+}
+
+// maxMarks bounds the marks of appends that the index holds in memory only.
+const maxMarks = 4096
+
+// accepted notes an accepted append of the shard.
+func (s *Shard) accepted(offset int64, requests int64) {
+	s.marks = append(s.marks, mark{offset, requests})
+	if len(s.marks) > maxMarks { // fewer say the same, later
+		for i := range maxMarks / 2 {
+			s.marks[i] = s.marks[2*i+1]
+		}
+		s.marks = append(s.marks[:maxMarks/2], s.marks[maxMarks:]...)
+	}
+}
+
+// forgetRequests prunes what was answered by appends that the index has for
+// good: after a crash, or an epoch that was lost, every other append is folded
+// or made again, and needs its requests.
+func (s *Shard) forgetRequests(beforeMs int64) {
+	n := 0
+	for n < len(s.marks) && s.marks[n].append <= s.index.Durable() {
+		n++
+	}
+	if n > 0 {
+		last := s.marks[n-1]
+		s.side.IndexAt, s.answered = last.append, last.requests
+		s.marks = append(s.marks[:0], s.marks[n:]...)
+	}
+	s.side.prune(s.answered, beforeMs)
 }
 
 func cmp(a, b int64) int {

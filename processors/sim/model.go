@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,7 +66,8 @@ type model struct {
 	requests []int64 // request ends, -1: never claimed
 	retired  []bool
 	times    map[int64]int64 // table time after each record
-	asked    map[int64]asked // DeleteKeys by offset
+	asked    map[int64]asked // DeleteKeys that are not settled, by offset
+	done     map[int64]bool  // settled ones
 	cuts     map[int64]map[int]*version
 	ids      map[int64]int // row id → the key that had it
 	sequence int64
@@ -76,7 +78,7 @@ func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
-		asked: map[int64]asked{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{},
+		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1
@@ -86,11 +88,17 @@ func newModel(w *World) *model {
 
 // fold takes the decided log.
 func (m *model) fold() error {
+	var settled []int64
 	for i := range m.w.decided {
 		d := &m.w.decided[i]
 		o := &d.Outcome
 		if o.Derived {
+			// It stands before the outcome of the record that settled it.
+			settled = append(settled, o.Outcome.Numbers[0])
 			continue
+		}
+		if last, ok := m.times[o.Offset-1]; ok && o.TimeMs < last {
+			return fmt.Errorf("log offset %d: table time goes back (L4)", o.Offset)
 		}
 		m.times[o.Offset] = o.TimeMs
 		what := fmt.Sprintf("%s %s", o.Outcome.Code, o.Type)
@@ -129,10 +137,35 @@ func (m *model) fold() error {
 		case *record.AppendRows:
 			err = m.append(o, r)
 		}
+		for _, q := range settled {
+			err = errors.Join(err, m.settled(q))
+		}
+		settled = settled[:0]
 		if err != nil {
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
 	}
+	for q := range m.asked {
+		return fmt.Errorf("the request at %d was never settled", q)
+	}
+	return nil
+}
+
+// settled: A5. Every shard that was ever claimed before it has answered, or is retired.
+func (m *model) settled(q int64) error {
+	if m.done[q] {
+		return nil // every outcome is perhaps there again (L11)
+	}
+	if _, ok := m.asked[q]; !ok {
+		return fmt.Errorf("the request at %d is settled and was never made", q)
+	}
+	for p, end := range m.requests {
+		if end >= 0 && end <= q && !m.retired[p] {
+			return fmt.Errorf("the request at %d is settled, shard %d has answered up to %d", q, p, end)
+		}
+	}
+	delete(m.asked, q)
+	m.done[q] = true
 	return nil
 }
 

@@ -200,6 +200,9 @@ func (i *Index) Close() error {
 // first NoOffset.
 func (i *Index) Offset() int64 { return i.offset }
 
+// Durable is the offset that a crash leaves the contents complete to.
+func (i *Index) Durable() int64 { return i.durable.offset }
+
 // Lookup appends one Found to out for each of keys, which are sorted and
 // distinct. The newest overlay that has a key wins, then the delta, then the
 // base. An expired tombstone is absent, and hides what is older.
