@@ -1,6 +1,7 @@
 package endtoend
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/topology"
@@ -249,10 +251,108 @@ func TestDiskFull(t *testing.T) {
 		settle(longContext(t), t, n, s.f, s.m)
 		stop(t, n)
 	})
+	t.Run("broker", func(t *testing.T) {
+		// The log's own disk: appends fail, the shards claim again until one does not.
+		disk := smallDisk(t, "8")
+		data := dataDir(t)
+		if err := os.Symlink(disk, filepath.Join(data, "broker")); err != nil {
+			t.Fatal(err)
+		}
+		f := newFeed(users("people.users", 20, 1<<30), 5)
+		s := &small{topology.NodeOptions{Data: data, DiskReserve: -1}, f, f.model()}
+		n := start(t, s.o)
+		if err := prepare(longContext(t), n, f.workload); err != nil {
+			t.Fatal(err)
+		}
+		s.load(t, n, 100)
+		empty := fill(t, disk, 0)
+		for i := 0; ; i++ { // requests that change nothing, until the last pages are full too
+			if i == 1000 {
+				t.Fatal("a full disk takes a thousand requests")
+			}
+			ctx, cancel := context.WithTimeout(longContext(t), 2*time.Second)
+			_, err := n.DeleteKeys(ctx, f.def.Name, [][]byte{[]byte("nobody")}, nil)
+			cancel()
+			if err != nil {
+				t.Logf("after %d requests: %v", i, err)
+				break
+			}
+		}
+		time.Sleep(time.Second)
+		empty()
+		produce(t, n, s, 300)
+		settle(longContext(t), t, n, f, s.m)
+		stop(t, n)
+		s.check(t)
+	})
 	t.Run("start", func(t *testing.T) {
 		disk := smallDisk(t, "4")
 		empty := fill(t, disk, 0)
 		refused(t, topology.NodeOptions{Data: disk}, objstore.ErrNoSpace, disk, "make space")
 		empty()
 	})
+}
+
+// TestStoppedShard: a shard that stops, as it was told to at a bad event, is
+// told of; the other tables' shards go on, and their work is not lost.
+func TestStoppedShard(t *testing.T) {
+	ctx := longContext(t)
+	o := topology.NodeOptions{Data: dataDir(t), StopOnError: true}
+	n := start(t, o)
+	good := newFeed(orders("shop.good", 20, 1<<30), 3)
+	all := good.event
+	good.event = func(seed uint64, p int32, i int) event {
+		e := all(seed, p, i)
+		for k := uint64(1); e.bad; k++ {
+			e = all(seed+k, p, i)
+		}
+		return e
+	}
+	bad := newFeed(users("people.bad", 20, 1<<30), 3)
+	for _, f := range []*feed{good, bad} {
+		if err := prepare(ctx, n, f.workload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := n.Produce(ctx, bad.def.SourceTopic, bad.partitions, bad.take(300), nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-n.Fatal():
+		told(t, err, ingest.ErrRefused, "people.bad", "source offset")
+	case <-ctx.Done():
+		t.Fatal("nobody is told of the bad event")
+	}
+	if _, err := n.Produce(ctx, good.def.SourceTopic, good.partitions, good.take(300), nil); err != nil {
+		t.Fatal(err)
+	}
+	for read := false; !read; time.Sleep(time.Millisecond) {
+		read = true
+		for _, s := range n.Shards() {
+			read = read && (s.Table != good.def.Name || s.Position == int64(len(good.made[s.Partition])))
+		}
+	}
+	if err := n.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	n, err := topology.OpenNode(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := n.Table(ctx, good.def.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Pending != nil || info.Changes || info.Counts.Events == 0 {
+		t.Errorf("the good table was closed with pending %+v, changes %v, %d events", info.Pending, info.Changes, info.Counts.Events)
+	}
+	if err := n.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	o.StopOnError = false
+	n = start(t, o)
+	for _, f := range []*feed{good, bad} {
+		settle(ctx, t, n, f, f.model())
+	}
+	stop(t, n)
 }

@@ -154,6 +154,9 @@ func checkLetters(ctx context.Context, t *testing.T, n *topology.Node, f *feed) 
 		}
 	}
 	got := map[string]bool{}
+	if len(want) == 0 {
+		return // there is no such topic
+	}
 	for _, r := range readTopic(ctx, t, n, f.def.SourceTopic+".dlq", 0) {
 		h := map[string]string{}
 		for _, x := range r.Headers {
