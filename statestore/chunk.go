@@ -131,13 +131,15 @@ func (c *chunk) addBody(offset int64, ref *record.Ref, dir string) string {
 		return dir
 	}
 	b := body{record: offset, length: ref.Length, hash: ref.Hash, dir: ref.Path}
-	var digits [2 * len(ref.Hash)]byte
-	hex.Encode(digits[:], ref.Hash[:])
-	if k := len(ref.Path) - len(digits); k >= 0 && ref.Path[k:] == string(digits[:]) {
-		if b.named = true; ref.Path[:k] != dir {
-			dir = strings.Clone(ref.Path[:k])
+	if k := len(ref.Path) - 2*len(ref.Hash); k >= 0 {
+		var digits [2 * len(ref.Hash)]byte
+		hex.Encode(digits[:], ref.Hash[:])
+		if b.named = ref.Path[k:] == string(digits[:]); b.named {
+			if ref.Path[:k] != dir {
+				dir = strings.Clone(ref.Path[:k])
+			}
+			b.dir = dir
 		}
-		b.dir = dir
 	}
 	if n == cap(c.bodies) {
 		grown := make([]body, n, max(8, 4*n))
