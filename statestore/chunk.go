@@ -178,6 +178,13 @@ func (c *chunk) dropBodies() {
 
 const chunkLayout = 2
 
+// How the path of a body is written.
+const (
+	pathWhole    = 0
+	pathNamed    = 1 // less the hash's digits, in which it ends
+	pathAsBefore = 2 // the same, and the rest as that of the body before
+)
+
 func (c *chunk) encode(dst []byte) []byte {
 	e := enc{b: dst}
 	e.u(chunkLayout)
@@ -206,10 +213,14 @@ func (c *chunk) encode(dst []byte) []byte {
 		offset = b.record
 		e.i(b.length)
 		e.raw(b.hash[:])
-		e.bool(b.named)
-		if i > 0 && b.dir == c.bodies[i-1].dir {
-			e.str("")
-		} else {
+		switch {
+		case !b.named:
+			e.u(pathWhole)
+			e.str(b.dir)
+		case i > 0 && c.bodies[i-1].named && b.dir == c.bodies[i-1].dir:
+			e.u(pathAsBefore)
+		default:
+			e.u(pathNamed)
 			e.str(b.dir)
 		}
 	}
@@ -246,9 +257,15 @@ func (c *chunk) decode(b []byte) error {
 		offset += d.i()
 		b := body{record: offset, length: d.i()}
 		copy(b.hash[:], d.raw(len(b.hash)))
-		b.named = d.bool()
-		if b.dir = d.str(); b.dir == "" && len(c.bodies) > 0 {
-			b.dir = c.bodies[len(c.bodies)-1].dir
+		switch form := d.u(); {
+		case form == pathWhole:
+			b.dir = d.str()
+		case form == pathNamed:
+			b.named, b.dir = true, d.str()
+		case form == pathAsBefore && len(c.bodies) > 0:
+			b.named, b.dir = true, c.bodies[len(c.bodies)-1].dir
+		default:
+			d.fail()
 		}
 		c.bodies = append(c.bodies, b)
 	}
