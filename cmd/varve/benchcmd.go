@@ -62,9 +62,20 @@ func (a *app) benchNodeCommand() *cobra.Command {
 		Hidden:  true,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.RunNode(cmd.Context(), a.in, a.out, a.log)
+			return bench.RunNode(cmd.Context(), a.in, promptWriter{a}, a.log)
 		},
 	}
+}
+
+// promptWriter lets each write out at once: somebody waits for it.
+type promptWriter struct{ a *app }
+
+func (w promptWriter) Write(b []byte) (int, error) {
+	n, err := w.a.out.Write(b)
+	if err != nil {
+		return n, err
+	}
+	return n, w.a.flush()
 }
 
 func (a *app) listBench(rs []bench.Result) error {

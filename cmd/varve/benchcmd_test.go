@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 )
@@ -33,5 +36,31 @@ func TestRounded(t *testing.T) {
 		if got := rounded(in); got != want {
 			t.Errorf("rounded(%v) = %v, want %v", in, got, want)
 		}
+	}
+}
+
+// TestBenchNodeAnswersAtOnce: the node's process says that it is ready before
+// it is told to stop.
+func TestBenchNodeAnswersAtOnce(t *testing.T) {
+	in, task := io.Pipe()
+	answers, out := io.Pipe()
+	var errs bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(t.Context(), streams{in: in, out: out, err: &errs}, []string{"bench-node", "--quiet"})
+		out.Close()
+	}()
+	fmt.Fprintf(task, `{"Data":%q,"Deployment":"b","Partitions":1,"Roles":["state"]}`, t.TempDir())
+	d := json.NewDecoder(answers)
+	var ready, end map[string]any
+	if err := d.Decode(&ready); err != nil {
+		t.Fatalf("%v; %s", err, errs.String())
+	}
+	fmt.Fprintln(task, `"stop"`)
+	if err := d.Decode(&end); err != nil || end["CPU"].(float64) <= 0 {
+		t.Fatalf("%v: %v; %s", end, err, errs.String())
+	}
+	if c := <-code; c != exitDone {
+		t.Errorf("exit code %d: %s", c, errs.String())
 	}
 }
