@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -738,7 +739,7 @@ func checkCommit(t *table, c *record.SnapshotCommitted, files []*FrozenFile) int
 		prev = f.File
 		ids[i] = rowIDs{f.FirstRowID, f.FirstRowID + x.Rows}
 	}
-	slices.SortFunc(ids, func(a, b rowIDs) int { return cmpInt(a.from, b.from) })
+	slices.SortFunc(ids, func(a, b rowIDs) int { return cmp.Compare(a.from, b.from) })
 	for i := 1; i < len(ids); i++ {
 		if ids[i].from < ids[i-1].to {
 			return 6

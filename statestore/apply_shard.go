@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/varve-io/varve/schemas"
@@ -189,7 +190,7 @@ func findFile(files []record.DataFile, id uint64) (int, bool) {
 	if len(files) == 0 || id < files[0].ID {
 		return 0, false
 	}
-	return slices.BinarySearchFunc(files, id, func(f record.DataFile, id uint64) int { return cmpInt(f.ID, id) })
+	return slices.BinarySearchFunc(files, id, func(f record.DataFile, id uint64) int { return cmp.Compare(f.ID, id) })
 }
 
 // hasTuple says whether a file's partition is a tuple of its spec: nobody could

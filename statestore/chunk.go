@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
@@ -69,7 +70,7 @@ func (b *bits128) empty() bool     { return b[0]|b[1] == 0 }
 func (c *chunk) fileRows(id uint64) int64 { return int64(c.rows[id&127]) - 1 }
 
 func (c *chunk) find(id uint64) *fileEntry {
-	i, found := slices.BinarySearchFunc(c.entries, id, func(f fileEntry, id uint64) int { return cmpInt(f.id, id) })
+	i, found := slices.BinarySearchFunc(c.entries, id, func(f fileEntry, id uint64) int { return cmp.Compare(f.id, id) })
 	if !found {
 		return nil
 	}
@@ -151,7 +152,7 @@ func (c *chunk) addBody(offset int64, ref *record.Ref, dir string) string {
 }
 
 func (c *chunk) body(offset int64) (r record.Ref, ok bool) {
-	i, found := slices.BinarySearchFunc(c.bodies, offset, func(b body, o int64) int { return cmpInt(b.record, o) })
+	i, found := slices.BinarySearchFunc(c.bodies, offset, func(b body, o int64) int { return cmp.Compare(b.record, o) })
 	if !found {
 		return r, false
 	}

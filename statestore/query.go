@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -132,7 +133,7 @@ func (s *Store) tableNames() ([]string, error) {
 			seen[n] = true
 		}
 	}
-	return sortedKeys(seen), nil
+	return slices.Sorted(maps.Keys(seen)), nil
 }
 
 // FileInfo is one data file of the state.
@@ -249,13 +250,4 @@ func (s *Store) Dump(fn func(key, value []byte) error) error {
 		}
 	}
 	return errors.Join(it.Error(), it.Close())
-}
-
-func sortedKeys(m map[string]bool) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

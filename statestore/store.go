@@ -453,16 +453,6 @@ func shardKeyBytes(table int64, id shardID) []byte {
 	return binary.BigEndian.AppendUint32(k, uint32(id.partition))
 }
 
-func cmpInt[T int64 | uint64 | int32](a, b T) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
-}
-
 type pebbleLog struct{ l *slog.Logger }
 
 func (p pebbleLog) Infof(string, ...any) {}

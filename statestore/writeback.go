@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -87,9 +88,9 @@ func (s *Store) fill(b *pebble.Batch) error {
 	}
 	slices.SortFunc(s.touched, func(a, c *chunk) int {
 		if a.key.table != c.key.table {
-			return cmpInt(a.key.table, c.key.table)
+			return cmp.Compare(a.key.table, c.key.table)
 		}
-		return cmpInt(a.key.base, c.key.base)
+		return cmp.Compare(a.key.base, c.key.base)
 	})
 	ids := s.sortedTables()
 	for _, c := range s.touched {

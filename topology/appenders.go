@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,13 @@ type logAppender struct {
 	box       *mailbox
 }
 
+// logEntry is a request as an entry of the transactions topic.
+func logEntry(m record.Message) Entry {
+	return Entry{Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}}}
+}
+
 func (a *logAppender) Append(m record.Message, done func(offset int64, err error)) {
-	e := Entry{Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: append([]byte(nil), m.Header[:]...)}}}
-	a.producer.Append(a.ctx, a.topic, a.partition, e, func(offset int64, err error) {
+	a.producer.Append(a.ctx, a.topic, a.partition, logEntry(m), func(offset int64, err error) {
 		a.box.post(func() { done(offset, notTaken(err)) })
 	})
 }
@@ -91,7 +96,7 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 		reason = reason[:maxLetterReason]
 	}
 	e := Entry{
-		Key: cloneBytes(r.Key), Value: cloneBytes(r.Value),
+		Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value),
 		Headers: []Header{
 			{Key: dlqTopicHeader, Value: []byte(r.Topic)},
 			{Key: dlqPartitionHeader, Value: strconv.AppendInt(nil, int64(r.Partition), 10)},
@@ -106,7 +111,7 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 		if size += len(h.Key) + len(h.Value); size > maxLetterHeaders {
 			break
 		}
-		e.Headers = append(e.Headers, Header{Key: h.Key, Value: cloneBytes(h.Value)})
+		e.Headers = append(e.Headers, Header{Key: h.Key, Value: bytes.Clone(h.Value)})
 	}
 	if len(e.Key)+len(e.Value) > DefaultSourceBatchBytes-maxLetterHeaders-4096 {
 		// Too large to carry on: a stub that says where it is.
@@ -116,12 +121,4 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 	s.producer.Append(s.ctx, s.topic, 0, e, func(_ int64, err error) {
 		s.box.post(func() { done(notTaken(err)) })
 	})
-}
-
-// cloneBytes keeps null apart from empty.
-func cloneBytes(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return append([]byte{}, b...)
 }

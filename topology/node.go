@@ -265,9 +265,7 @@ func (n *Node) writeGenesis(ctx context.Context, p, of int32) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.producer.AppendSync(ctx, n.topics.Transactions, p, Entry{
-		Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
-	})
+	_, err = n.producer.AppendSync(ctx, n.topics.Transactions, p, logEntry(m))
 	return err
 }
 

@@ -179,9 +179,7 @@ func (n *Conn) Request(ctx context.Context, table string, tableID int64, v any) 
 	if err != nil {
 		return record.OutcomeMessage{}, err
 	}
-	off, err := n.producer.AppendSync(ctx, n.topics.Transactions, part, Entry{
-		Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
-	})
+	off, err := n.producer.AppendSync(ctx, n.topics.Transactions, part, logEntry(m))
 	if err != nil {
 		return record.OutcomeMessage{}, fmt.Errorf("append a %s record: %w", record.TypeOf(v), err)
 	}

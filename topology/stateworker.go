@@ -435,9 +435,7 @@ func (w *stateWorker) append(ctx context.Context, c statestore.CutNotice, v any)
 		w.log.Error("a record could not be made", "table", c.Table, "error", err)
 		return -1
 	}
-	off, err := w.n.producer.AppendSync(ctx, w.n.topics.Transactions, w.partition, Entry{
-		Key: m.Key, Value: m.Value, Headers: []Header{{Key: record.HeaderKey, Value: m.Header[:]}},
-	})
+	off, err := w.n.producer.AppendSync(ctx, w.n.topics.Transactions, w.partition, logEntry(m))
 	if err != nil {
 		w.log.Error("a record could not be appended", "table", c.Table, "error", err)
 		return -1

@@ -67,12 +67,7 @@ func (s *Shard) checkpoint(ctx context.Context) error {
 
 // indexed: the outcome of a ShardIndex. The checkpoint before it is of no use
 // any more once this one stands.
-func (s *Shard) indexed(ctx context.Context, body []byte, ok bool) error {
-	v, err := record.DecodeBody(record.TypeShardIndex, 1, body)
-	if err != nil {
-		return err
-	}
-	x := v.(*record.ShardIndex)
+func (s *Shard) indexed(ctx context.Context, x *record.ShardIndex, ok bool) error {
 	if s.stage != Running || x.Epoch != s.epoch || x.Shard.TopicID != s.cfg.Shard.TopicID || x.Shard.Partition != s.cfg.Shard.Partition {
 		return nil
 	}

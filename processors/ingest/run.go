@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,25 +53,18 @@ func (s *Shard) take(ctx context.Context, recs []source.Record, next int64) erro
 	return nil
 }
 
+// bytes.Clone keeps a null key or value apart from an empty one.
 func copyRecords(recs []source.Record) []source.Record {
 	out := make([]source.Record, len(recs))
 	for i := range recs {
 		out[i] = recs[i]
-		out[i].Key, out[i].Value = clone(recs[i].Key), clone(recs[i].Value)
+		out[i].Key, out[i].Value = bytes.Clone(recs[i].Key), bytes.Clone(recs[i].Value)
 		out[i].Headers = append([]source.Header(nil), recs[i].Headers...)
 		for j := range out[i].Headers {
-			out[i].Headers[j].Value = clone(out[i].Headers[j].Value)
+			out[i].Headers[j].Value = bytes.Clone(out[i].Headers[j].Value)
 		}
 	}
 	return out
-}
-
-// clone keeps nil apart from empty: a null key or value is not an empty one.
-func clone(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return append([]byte{}, b...)
 }
 
 // decode takes one record; false means that it waits for a schema change.

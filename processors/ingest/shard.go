@@ -486,11 +486,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		return s.appended(ctx, d)
 	case record.TypeDeleteKeys:
 		if ok && m.Offset > s.side.Offset {
-			_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
-			if err != nil {
-				return away(err)
-			}
-			v, err := record.DecodeBody(record.TypeDeleteKeys, 1, body)
+			v, err := s.content(ctx, d)
 			if err != nil {
 				return err
 			}
@@ -499,11 +495,14 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 			s.flushNow = true
 		}
 	case record.TypeShardIndex:
-		_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
-		if err != nil || m.Outcome.Reason == record.Undecodable {
+		if m.Outcome.Reason == record.Undecodable || m.Outcome.Reason == record.NotActive {
 			return nil
 		}
-		return s.indexed(ctx, body, ok)
+		v, err := s.content(ctx, d)
+		if err != nil {
+			return err
+		}
+		return s.indexed(ctx, v.(*record.ShardIndex), ok)
 	case record.TypeSnapshotCommitted:
 		if ok && m.Offset > s.side.Offset {
 			return s.published(ctx, d)
@@ -533,11 +532,7 @@ func (s *Shard) closedBy(ctx context.Context, d *processors.Decided) error {
 	if s.stage != Running || m.Offset <= s.epoch || m.Outcome.Code != record.Accepted {
 		return nil
 	}
-	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
-	if err != nil {
-		return away(err)
-	}
-	v, err := record.DecodeBody(m.Type, 1, body)
+	v, err := s.content(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -601,13 +596,19 @@ func (s *Shard) claimed(d *processors.Decided) error {
 	return nil
 }
 
-// published: a snapshot gave files their first row ids (S9).
-func (s *Shard) published(ctx context.Context, d *processors.Decided) error {
+// content is what a decided record asks, its body fetched if need be. Only for
+// records that apply has read: not for those rejected as undecodable or not active.
+func (s *Shard) content(ctx context.Context, d *processors.Decided) (any, error) {
 	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if err != nil {
-		return away(err)
+		return nil, away(err)
 	}
-	v, err := record.DecodeBody(record.TypeSnapshotCommitted, 1, body)
+	return record.DecodeBody(d.Outcome.Type, 1, body)
+}
+
+// published: a snapshot gave files their first row ids (S9).
+func (s *Shard) published(ctx context.Context, d *processors.Decided) error {
+	v, err := s.content(ctx, d)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -175,8 +176,8 @@ func (s *side) save(fs vfs.FS, dir string) error {
 
 // pending are the requests from offset from on, below to.
 func (s *side) pending(from, to int64) []request {
-	i, _ := slices.BinarySearchFunc(s.Requests, from, func(r request, o int64) int { return cmp(r.Offset, o) })
-	j, _ := slices.BinarySearchFunc(s.Requests, to, func(r request, o int64) int { return cmp(r.Offset, o) })
+	i, _ := slices.BinarySearchFunc(s.Requests, from, func(r request, o int64) int { return cmp.Compare(r.Offset, o) })
+	j, _ := slices.BinarySearchFunc(s.Requests, to, func(r request, o int64) int { return cmp.Compare(r.Offset, o) })
 	return s.Requests[i:j]
 }
 
@@ -225,14 +226,4 @@ func (s *Shard) forgetRequests(beforeMs int64) {
 		s.marks = append(s.marks[:0], s.marks[n:]...)
 	}
 	s.side.prune(s.answered, beforeMs)
-}
-
-func cmp(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

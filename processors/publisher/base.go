@@ -1,12 +1,10 @@
 package publisher
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
@@ -168,13 +166,4 @@ func (p *Publisher) entries(ctx context.Context, line *iceberg.ManifestFile) ([]
 	}
 	p.cache.put(line.Path, m.Entries, line.Length)
 	return m.Entries, nil
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	out := make([]K, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -53,7 +55,7 @@ func (p *Publisher) addedFiles(ctx context.Context, f *statestore.FrozenCut) (ma
 			}
 		}
 		if len(missing) > 0 {
-			return nil, fmt.Errorf("%w: body %s has no metrics of file %d", ErrInconsistent, path, sortedKeys(missing)[0])
+			return nil, fmt.Errorf("%w: body %s has no metrics of file %d", ErrInconsistent, path, slices.Sorted(maps.Keys(missing))[0])
 		}
 	}
 	return out, nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,7 +174,7 @@ func (p *Publisher) publish(ctx context.Context, f *statestore.FrozenCut) (Resul
 // before now.
 func (p *Publisher) CollectMetadata(ctx context.Context, now time.Time) (deleted int, err error) {
 	p.mu.Lock()
-	keys := sortedKeys(p.tables)
+	keys := slices.Sorted(maps.Keys(p.tables))
 	p.mu.Unlock()
 	for _, key := range keys {
 		n, err := p.cfg.Catalog.Prune(ctx, key, iceberg.MetadataLogLimit, now.Add(-p.cfg.Grace))

@@ -325,36 +325,32 @@ func appendEntry(dst []byte, e *Entry, partition [][]byte, types []schemas.Type)
 var errUnsorted = fmt.Errorf("metrics whose field ids do not ascend")
 
 func appendCounts(dst []byte, m []IDCount) ([]byte, error) {
-	if m == nil {
-		return append(dst, avroNull), nil
-	}
-	if !sort.SliceIsSorted(m, func(i, j int) bool { return m[i].ID < m[j].ID }) {
-		return nil, errUnsorted
-	}
-	dst = append(dst, avroValue)
-	if len(m) > 0 {
-		dst = appendAvroLong(dst, int64(len(m)))
-		for _, c := range m {
-			dst = appendAvroLong(dst, int64(c.ID))
-			dst = appendAvroLong(dst, c.Count)
-		}
-	}
-	return append(dst, 0), nil
+	return appendByID(dst, m, func(c *IDCount) int32 { return c.ID }, func(dst []byte, c *IDCount) []byte {
+		return appendAvroLong(dst, c.Count)
+	})
 }
 
 func appendBounds(dst []byte, m []IDBytes) ([]byte, error) {
+	return appendByID(dst, m, func(b *IDBytes) int32 { return b.ID }, func(dst []byte, b *IDBytes) []byte {
+		return appendAvroBytes(dst, b.Value)
+	})
+}
+
+// appendByID appends an optional map by field id, which Avro has as an array
+// of key and value; the ids ascend.
+func appendByID[T any](dst []byte, m []T, id func(*T) int32, value func([]byte, *T) []byte) ([]byte, error) {
 	if m == nil {
 		return append(dst, avroNull), nil
 	}
-	if !sort.SliceIsSorted(m, func(i, j int) bool { return m[i].ID < m[j].ID }) {
+	if !sort.SliceIsSorted(m, func(i, j int) bool { return id(&m[i]) < id(&m[j]) }) {
 		return nil, errUnsorted
 	}
 	dst = append(dst, avroValue)
 	if len(m) > 0 {
 		dst = appendAvroLong(dst, int64(len(m)))
-		for _, c := range m {
-			dst = appendAvroLong(dst, int64(c.ID))
-			dst = appendAvroBytes(dst, c.Value)
+		for i := range m {
+			dst = appendAvroLong(dst, int64(id(&m[i])))
+			dst = value(dst, &m[i])
 		}
 	}
 	return append(dst, 0), nil

@@ -1,8 +1,6 @@
 package source
 
 import (
-	"bytes"
-
 	"github.com/varve-io/varve/schemas/rows"
 )
 
@@ -37,35 +35,12 @@ func (d *rowsJSON) Decode(dst *rows.Batch, rec *Record) (Result, error) {
 
 func (d *rowsJSON) decode(dst *rows.Batch, rec *Record) (Result, error) {
 	d.hasOrder, d.order = false, 0
-	if rec.Value == nil {
+	b, w, deleted, refused := d.open(rec, d.wrapper, d.rowPlan, "row")
+	switch {
+	case refused != nil:
+		return Result{}, refused
+	case deleted:
 		return d.tombstone(dst, rec)
-	}
-	if len(rec.Value) > d.set.maxBytes {
-		return Result{}, Rejectf(KindUnknown, "too-large", "the record has more than %d bytes (max.record.bytes)", d.set.maxBytes)
-	}
-	b := stripFraming(rec.Value)
-	i := skipSpace(b, 0)
-	if i >= len(b) {
-		return Result{}, malformed.reject(KindUnknown, "", false)
-	}
-	if b[i] == 'n' && string(bytes.TrimSpace(b)) == "null" {
-		return d.tombstone(dst, rec)
-	}
-	w := wrapped{at: i, plan: d.bare}
-	if b[i] == '{' && d.wrapper && d.isWrapped(b, i) {
-		var j *Reject
-		if w, j = d.plans.unwrap(d.reader, b, i, d.bare, d.rowPlan); j != nil {
-			return Result{}, j
-		}
-		if b[w.at] == 'n' {
-			if end := scanWord(b, w.at, "null"); end < 0 || !w.closes(b, end) {
-				return Result{}, malformed.reject(KindUnknown, "", false)
-			}
-			return d.tombstone(dst, rec)
-		}
-	}
-	if b[w.at] != '{' {
-		return Result{}, Rejectf(KindUnknown, "malformed", "the row is no JSON object")
 	}
 	return d.object(dst, rec, b, w)
 }

@@ -1,5 +1,7 @@
 package source
 
+import "bytes"
+
 // planCache remembers the plans of the schemas met. Records of one topic
 // mostly repeat one schema letter by letter, in front of their payload: such
 // a record is recognised by comparing bytes, and its schema is not read.
@@ -126,4 +128,40 @@ func (w *wrapped) closes(b []byte, i int) bool {
 		i = skipSpace(b, i+1)
 	}
 	return i == len(b)
+}
+
+// open finds the object that a record's value holds, in its {schema, payload}
+// wrapper if mayWrap. A null value, bare or wrapped, is a delete by the record
+// key. noun names the object in a refusal.
+func (r *reader) open(rec *Record, mayWrap bool, makePlan func(schema []byte) (*plan, *Reject), noun string) (b []byte, w wrapped, deleted bool, refused *Reject) {
+	if rec.Value == nil {
+		return nil, w, true, nil
+	}
+	if len(rec.Value) > r.set.maxBytes {
+		return nil, w, false, Rejectf(KindUnknown, "too-large", "the record has more than %d bytes (max.record.bytes)", r.set.maxBytes)
+	}
+	b = stripFraming(rec.Value)
+	i := skipSpace(b, 0)
+	if i >= len(b) {
+		return nil, w, false, malformed.reject(KindUnknown, "", false)
+	}
+	if b[i] == 'n' && string(bytes.TrimSpace(b)) == "null" {
+		return nil, w, true, nil
+	}
+	w = wrapped{at: i, plan: r.bare}
+	if b[i] == '{' && mayWrap && r.isWrapped(b, i) {
+		if w, refused = r.plans.unwrap(r, b, i, r.bare, makePlan); refused != nil {
+			return nil, w, false, refused
+		}
+		if b[w.at] == 'n' {
+			if end := scanWord(b, w.at, "null"); end < 0 || !w.closes(b, end) {
+				return nil, w, false, malformed.reject(KindUnknown, "", false)
+			}
+			return nil, w, true, nil
+		}
+	}
+	if b[w.at] != '{' {
+		return nil, w, false, Rejectf(KindUnknown, "malformed", "the %s is no JSON object", noun)
+	}
+	return b, w, false, nil
 }
