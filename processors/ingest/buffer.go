@@ -18,8 +18,10 @@ type buffer struct {
 	counts record.Counts
 	// Scratch of a flush, kept for the next one.
 	items  []item
-	spare  []item
+	ranks  []rank
+	spare  []rank
 	narrow []uint64
+	low    []uint64 // of hashed keys
 	bytes  []byte
 	ends   []uint32
 	uniq   []keyindex.Key
@@ -27,6 +29,16 @@ type buffer struct {
 	rowID  []int64
 	order  []int64
 	hasOrd []uint8
+
+	verdicts []verdict
+	kills    []killed
+	sel      []uint32
+	places   []place
+	entries  []keyindex.Entry
+	files    []uint64 // that the flush deletes from
+	numbers  map[uint64]uint32
+	pos      []uint32
+	out      bytes.Buffer // the data file
 }
 
 // item is one event of a flush: its key and its place in the buffer. Answers
@@ -71,14 +83,14 @@ var errHash = errors.New("two keys of one buffer have the same 128-bit hash")
 // their order, and uniq with the distinct keys.
 func (b *buffer) sortKeys(enc *rows.KeyEncoder, secret [16]byte, answers []answer) error {
 	n := b.batch.Len()
-	b.items, b.uniq = b.items[:0], b.uniq[:0]
+	b.ranks, b.low, b.uniq = b.ranks[:0], b.low[:0], b.uniq[:0]
 	var err error
 	if enc.Narrow() {
 		if b.narrow, err = enc.NarrowKeys(b.narrow[:0], b.batch); err != nil {
 			return err
 		}
 		for i, k := range b.narrow {
-			b.items = append(b.items, item{keyindex.Key{Hi: k}, uint32(i)})
+			b.ranks = append(b.ranks, rank{k, uint32(i)})
 		}
 	} else {
 		b.bytes, b.ends = b.bytes[:0], b.ends[:0]
@@ -89,7 +101,7 @@ func (b *buffer) sortKeys(enc *rows.KeyEncoder, secret [16]byte, answers []answe
 			}
 			b.ends = append(b.ends, uint32(len(b.bytes)))
 			hi, lo := rows.Hash128(secret, b.bytes[start:])
-			b.items = append(b.items, item{keyindex.Key{Hi: hi, Lo: lo}, uint32(i)})
+			b.ranks, b.low = append(b.ranks, rank{hi, uint32(i)}), append(b.low, lo)
 		}
 	}
 	for j := range answers {
@@ -97,20 +109,19 @@ func (b *buffer) sortKeys(enc *rows.KeyEncoder, secret [16]byte, answers []answe
 		if err != nil {
 			return err
 		}
-		b.items = append(b.items, item{k, uint32(n + j)})
+		b.ranks, b.low = append(b.ranks, rank{k.Hi, uint32(n + j)}), append(b.low, k.Lo)
 	}
-	if enc.Narrow() {
-		b.radix()
-	} else {
-		slices.SortFunc(b.items, func(x, y item) int {
-			switch {
-			case x.key.Less(y.key):
-				return -1
-			case y.key.Less(x.key):
-				return 1
-			}
-			return int(x.at) - int(y.at)
-		})
+	b.sortRanks()
+	b.items = slices.Grow(b.items[:0], len(b.ranks))
+	for _, r := range b.ranks {
+		it := item{key: keyindex.Key{Hi: r.by}, at: r.at}
+		if !enc.Narrow() {
+			it.key.Lo = b.low[r.at]
+		}
+		b.items = append(b.items, it)
+	}
+	if !enc.Narrow() {
+		sortLow(b.items)
 	}
 	for i := range b.items {
 		if i == 0 || b.items[i].key != b.items[i-1].key {
@@ -122,52 +133,19 @@ func (b *buffer) sortKeys(enc *rows.KeyEncoder, secret [16]byte, answers []answe
 	return nil
 }
 
-// radix sorts items by Hi, stable, one byte a pass; bytes that all keys share are skipped.
-func (b *buffer) radix() {
-	if len(b.items) < 256 {
-		slices.SortStableFunc(b.items, func(x, y item) int {
-			switch {
-			case x.key.Hi < y.key.Hi:
-				return -1
-			case x.key.Hi > y.key.Hi:
-				return 1
-			}
-			return 0
-		})
-		return
-	}
-	if cap(b.spare) < len(b.items) {
-		b.spare = make([]item, len(b.items))
-	}
-	from, to := b.items, b.spare[:len(b.items)]
-	var or, and uint64
-	and = ^uint64(0)
-	for i := range from {
-		or |= from[i].key.Hi
-		and &= from[i].key.Hi
-	}
-	differs := or &^ and
-	for shift := 0; shift < 64; shift += 8 {
-		if differs>>shift&0xff == 0 {
-			continue
+// sortLow finishes the sorting of hashes by their first half: equal halves of
+// different hashes are rare.
+func sortLow(items []item) {
+	for i := 0; i < len(items); {
+		j, differ := i+1, false
+		for ; j < len(items) && items[j].key.Hi == items[i].key.Hi; j++ {
+			differ = differ || items[j].key.Lo != items[i].key.Lo
 		}
-		var count [256]int
-		for i := range from {
-			count[from[i].key.Hi>>shift&0xff]++
+		if differ {
+			slices.SortStableFunc(items[i:j], func(x, y item) int { return compare(x.key.Lo, y.key.Lo) })
 		}
-		sum := 0
-		for i, c := range count {
-			count[i] = sum
-			sum += c
-		}
-		for i := range from {
-			k := from[i].key.Hi >> shift & 0xff
-			to[count[k]] = from[i]
-			count[k]++
-		}
-		from, to = to, from
+		i = j
 	}
-	b.items, b.spare = from, to
 }
 
 // keyBytes is the canonical key of an event or answer.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -18,15 +19,16 @@ import (
 	"github.com/varve-io/varve/statestore/keyindex"
 )
 
-// verdict is what a flush decides about one key.
+// verdict is what a flush decides about one key. A buffer holds one a key, so
+// it is kept small.
 type verdict struct {
-	item   int  // first item of the key
-	row    int  // buffer row that lives at the end, -1: none
-	touch  bool // some event or answer applied
-	listed bool // the key ended deleted by an event (K3)
-	hasOrd bool
 	order  int64
 	rowID  int64 // row id that the row carries over, -1: a new one (C6)
+	item   int32 // first item of the key
+	row    int32 // buffer row that lives at the end, -1: none
+	touch  bool  // some event or answer applied
+	listed bool  // the key ended deleted by an event (K3)
+	hasOrd bool
 }
 
 // flushPlan is a flush before anything is written.
@@ -48,21 +50,24 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 	if err := b.sortKeys(s.keys, s.cfg.Deployment, answers); err != nil {
 		return nil, err
 	}
-	var err error
-	if b.found, err = s.index.Lookup(b.uniq, b.found[:0]); err != nil {
-		if errors.Is(err, keyindex.ErrCorrupt) {
-			err = fmt.Errorf("%w; remove the folder %s: the index is built again from the log", err, s.cfg.Dir)
-		}
-		return nil, err
-	}
-	p := &flushPlan{counts: b.counts, verdicts: make([]verdict, 0, len(b.uniq))}
+	p := &flushPlan{counts: b.counts, verdicts: slices.Grow(b.verdicts[:0], len(b.uniq)), kills: b.kills[:0]}
 	n := uint32(b.batch.Len())
 	ordered := s.def.Order.Kind != schemas.OrderNone
 	i := 0
 	for k := range b.uniq {
-		f := &b.found[k]
+		// Some keys at a time: answers are many times their size.
+		if k%lookupKeys == 0 {
+			var err error
+			if b.found, err = s.index.Lookup(b.uniq[k:min(k+lookupKeys, len(b.uniq))], b.found[:0]); err != nil {
+				if errors.Is(err, keyindex.ErrCorrupt) {
+					err = fmt.Errorf("%w; remove the folder %s: the index is built again from the log", err, s.cfg.Dir)
+				}
+				return nil, err
+			}
+		}
+		f := &b.found[k%lookupKeys]
 		forget(f, forgets)
-		v := verdict{item: i, row: -1, rowID: -1}
+		v := verdict{item: int32(i), row: -1, rowID: -1}
 		live := f.Present && f.File != 0
 		indexLive := live // the index's version is still the live one
 		v.hasOrd, v.order = f.Present && f.HasOrder, f.Order
@@ -108,7 +113,7 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 				live, indexLive, v.row, v.rowID, v.listed = false, false, -1, -1, true
 				continue
 			}
-			live, indexLive, v.row, v.listed = true, false, int(at), false
+			live, indexLive, v.row, v.listed = true, false, int32(at), false
 		}
 		if !v.touch {
 			continue
@@ -121,8 +126,12 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 		}
 		p.verdicts = append(p.verdicts, v)
 	}
+	b.verdicts, b.kills = p.verdicts, p.kills
 	return p, nil
 }
+
+// lookupKeys is how many keys are looked up at a time.
+const lookupKeys = 8192
 
 // forget makes a tombstone of an earlier time absent. One that is in flight has
 // no time yet.
@@ -238,31 +247,28 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 	n := b.batch.Len()
 	b.rowID = resize(b.rowID, n)
 	b.order, b.hasOrd = resize(b.order, n), resize(b.hasOrd, n)
-	sel := make([]uint32, 0, len(p.verdicts))
-	rowVerdict := make([]int32, n)
+	sel := slices.Grow(b.sel[:0], len(p.verdicts))
 	for i := range p.verdicts {
 		v := &p.verdicts[i]
 		if v.row < 0 {
 			continue
 		}
 		sel = append(sel, uint32(v.row))
-		rowVerdict[v.row] = int32(i)
 		b.rowID[v.row] = v.rowID
 		b.order[v.row], b.hasOrd[v.row] = v.order, 0
 		if v.hasOrd && s.needsOrder(v) {
 			b.hasOrd[v.row] = 1
 		}
 	}
+	b.sel = sel
 	if !s.narrow {
-		slices.SortFunc(sel, func(x, y uint32) int {
-			return bytes.Compare(b.keyBytes(s.keys, x, answers), b.keyBytes(s.keys, y, answers))
-		})
+		b.sortRows(sel, func(row uint32) []byte { return b.keyBytes(s.keys, row, answers) })
 	}
 	places, err := s.writeFiles(ctx, a, body, sel, &rows.Extra{RowID: b.rowID, Order: b.order, HasOrder: b.hasOrd})
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]keyindex.Entry, 0, len(p.verdicts))
+	entries := slices.Grow(b.entries[:0], len(p.verdicts))
 	for i := range p.verdicts {
 		v := &p.verdicts[i]
 		e := keyindex.Entry{Key: b.items[v.item].key, RowID: keyindex.NoRowID, HasOrder: v.hasOrd}
@@ -286,10 +292,11 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 		}
 		entries = append(entries, e)
 	}
+	b.entries = entries
 	if !s.narrow {
 		slices.SortFunc(body.Changes, func(x, y record.KeyChange) int { return bytes.Compare(x.Key, y.Key) })
 	}
-	a.Deletes, err = blocks(p.kills)
+	a.Deletes, err = b.blocks(p.kills)
 	return entries, err
 }
 
@@ -302,48 +309,74 @@ func (s *Shard) needsOrder(v *verdict) bool {
 	}
 	i := s.def.Schema().ByID(s.def.Order.Column)
 	c := &s.buf.batch.Cols[i]
-	return c.IsNull(v.row) || c.Ints[v.row] != v.order
+	return c.IsNull(int(v.row)) || c.Ints[v.row] != v.order
 }
 
+// resize gives room for n values of any content.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
 	}
-	s = s[:n]
-	clear(s)
-	return s
+	return s[:n]
 }
 
-// blocks groups dead versions by file.
-func blocks(kills []killed) ([]record.DeleteBlock, error) {
-	slices.SortFunc(kills, func(x, y killed) int {
-		switch {
-		case x.file != y.file:
-			if x.file < y.file {
-				return -1
-			}
-			return 1
+// blocks groups dead versions by file, files and positions ascending.
+func (b *buffer) blocks(kills []killed) ([]record.DeleteBlock, error) {
+	if len(kills) == 0 {
+		return nil, nil
+	}
+	// Files are few and positions many: with a number for each file, one word
+	// says both. Numbers are given as files come, then as they are sorted.
+	if b.numbers == nil {
+		b.numbers = map[uint64]uint32{}
+	}
+	clear(b.numbers)
+	b.files, b.ranks = b.files[:0], b.ranks[:0]
+	for i := range kills {
+		k := &kills[i]
+		n, known := b.numbers[k.file]
+		if !known {
+			n = uint32(len(b.files))
+			b.numbers[k.file] = n
+			b.files = append(b.files, k.file)
 		}
-		return int(int64(x.pos) - int64(y.pos))
-	})
-	var out []record.DeleteBlock
-	var pos []uint32
-	for i := 0; i < len(kills); {
-		f := kills[i].file
-		pos = pos[:0]
-		for ; i < len(kills) && kills[i].file == f; i++ {
-			pos = append(pos, kills[i].pos)
+		b.ranks = append(b.ranks, rank{by: uint64(n)<<32 | uint64(k.pos)})
+	}
+	sorted := slices.Clone(b.files)
+	slices.Sort(sorted)
+	for n, f := range sorted {
+		b.numbers[f] = uint32(n)
+	}
+	renumber := make([]uint64, len(b.files))
+	for n, f := range b.files {
+		renumber[n] = uint64(b.numbers[f]) << 32
+	}
+	for i := range b.ranks {
+		r := &b.ranks[i]
+		r.by = renumber[r.by>>32] | r.by&math.MaxUint32
+	}
+	b.sortRanks()
+	out := make([]record.DeleteBlock, 0, len(sorted))
+	set := roaring.New()
+	for i := 0; i < len(b.ranks); {
+		n := b.ranks[i].by >> 32
+		b.pos = b.pos[:0]
+		for ; i < len(b.ranks) && b.ranks[i].by>>32 == n; i++ {
+			b.pos = append(b.pos, uint32(b.ranks[i].by))
 		}
-		set := roaring.New()
-		set.AddMany(pos)
+		set.Clear()
+		set.AddMany(b.pos)
 		enc, err := dv.AppendBitmap(nil, set)
 		if err != nil {
 			return nil, fmt.Errorf("encode dead positions: %w", err)
 		}
-		out = append(out, record.DeleteBlock{File: f, Bitmap: enc})
+		out = append(out, record.DeleteBlock{File: sorted[n], Bitmap: enc})
 	}
 	return out, nil
 }
+
+// maxKeptFile is up to which size the room for a data file is kept for the next one.
+const maxKeptFile = 16 << 20
 
 // place is where a buffer row went.
 type place struct {
@@ -354,7 +387,8 @@ type place struct {
 // writeFiles writes the rows of sel, in that order, to one file a partition
 // value, and fills the record and its body. The result is by buffer row.
 func (s *Shard) writeFiles(ctx context.Context, a *record.AppendRows, body *record.RowsBody, sel []uint32, extra *rows.Extra) ([]place, error) {
-	places := make([]place, s.buf.len())
+	s.buf.places = resize(s.buf.places, s.buf.len())
+	places := s.buf.places
 	if len(sel) == 0 {
 		return places, nil
 	}
@@ -402,8 +436,9 @@ func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *recor
 	if !opt.Order {
 		x.Order, x.HasOrder = nil, nil
 	}
-	var out bytes.Buffer
-	info, err := rows.Write(&out, opt, s.buf.batch, sel, x)
+	out := &s.buf.out
+	out.Reset()
+	info, err := rows.Write(out, opt, s.buf.batch, sel, x)
 	if err != nil {
 		return fmt.Errorf("write a data file: %w", err)
 	}
@@ -413,6 +448,9 @@ func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *recor
 	}
 	if err := s.cfg.Store.Create(ctx, key, out.Bytes()); err != nil {
 		return away(fmt.Errorf("write data file %s: %w", key, err))
+	}
+	if out.Cap() > maxKeptFile {
+		*out = bytes.Buffer{}
 	}
 	a.Files = append(a.Files, record.DataFile{
 		ID: id, Rows: info.Rows, Bytes: info.Bytes, SpecID: s.def.DefaultSpec, Partition: slices.Clone(tuple),
