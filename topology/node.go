@@ -72,6 +72,7 @@ type Node struct {
 	disk   *diskGuard
 
 	mu      sync.Mutex
+	memory  int64 // wanted of the process (sizeMemory)
 	shards  map[string]*shardWorker
 	refused map[string]string // why tables are not ingested
 	failed  error             // the first that stopped a role
@@ -206,6 +207,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 			return nil, err
 		}
 	}
+	n.sizeMemory(false)
 	if n.http, err = n.serveAdmin(); err != nil {
 		return nil, err
 	}
@@ -486,6 +488,7 @@ func (n *Node) drain(ctx context.Context) error {
 
 func (n *Node) release() error {
 	n.cancel()
+	n.sizeMemory(true)
 	var err error
 	if n.http != nil {
 		err = n.http.close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/varve-io/varve/processors"
@@ -22,6 +23,12 @@ const (
 	sourcePoll = 8192
 	// sourceQueue and decidedQueue bound what was read and not yet taken.
 	sourceQueue  = 4
+	// sourceAhead is about how many bytes of events may be read and not yet
+	// taken: one batch is, however large.
+	sourceAhead = 16 << 20
+	// sourceFetch is what one fetch brings, as it is on the wire: batches may
+	// be many times as large when they are unpacked.
+	sourceFetch = 4 << 20
 	decidedQueue = 8
 )
 
@@ -67,7 +74,39 @@ type sourceBatch struct {
 	recs       []source.Record
 	next       int64
 	high       int64
+	bytes      int64 // about what the records take
+	ahead      *ahead
 	err        error
+}
+
+// ahead bounds the bytes that were read and not yet taken.
+type ahead struct {
+	bytes atomic.Int64
+	freed chan struct{}
+}
+
+// take waits until n bytes more may be read ahead, or nothing is.
+func (a *ahead) take(ctx context.Context, n int64) {
+	for {
+		held := a.bytes.Load()
+		if held == 0 || held+n <= sourceAhead {
+			a.bytes.Add(n)
+			return
+		}
+		select {
+		case <-a.freed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *ahead) give(n int64) {
+	a.bytes.Add(-n)
+	select {
+	case a.freed <- struct{}{}:
+	default:
+	}
 }
 
 func shardName(table string, partition int32) string { return fmt.Sprintf("%s/%d", table, partition) }
@@ -182,6 +221,7 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 	n.mu.Lock()
 	n.shards[name] = w
 	n.mu.Unlock()
+	n.sizeMemory(false)
 	return w, nil
 }
 
@@ -230,10 +270,11 @@ func (w *shardWorker) publish(high int64) {
 func (w *shardWorker) forget() {
 	name := shardName(w.cfg.Table, w.cfg.Shard.Partition)
 	w.n.mu.Lock()
-	defer w.n.mu.Unlock()
 	if w.n.shards[name] == w {
 		delete(w.n.shards, name)
 	}
+	w.n.mu.Unlock()
+	w.n.sizeMemory(false)
 }
 
 func (w *shardWorker) stopReading() {
@@ -362,8 +403,12 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 				}
 				return b.err
 			}
-			if b.generation == w.shard.Generation() {
+			taken := b.generation == w.shard.Generation()
+			if taken {
 				w.shard.OnSource(ctx, nowMs(), b.recs, b.next)
+			}
+			b.ahead.give(b.bytes)
+			if taken {
 				w.publish(b.high)
 				continue
 			}
@@ -376,6 +421,9 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		w.publish(-1)
 	}
 }
+
+// recordRoom is about what a record takes beside its key and value.
+const recordRoom = 256
 
 func nowMs() int64 { return time.Now().UnixMilli() }
 
@@ -417,6 +465,7 @@ func (f *sourceFeed) open(ctx context.Context, from int64) (*LogReader, error) {
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
 		r, err := OpenLogReader(ctx, f.w.n.client, ReaderOptions{
 			Topic: c.Shard.Topic, Partition: c.Shard.Partition, Offset: from, Committed: true, MaxWait: 100 * time.Millisecond,
+			MaxBytes: sourceFetch,
 		})
 		switch {
 		case err == nil:
@@ -451,6 +500,7 @@ func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatc
 	}
 	defer r.Close()
 	high := int64(-1)
+	held := &ahead{freed: make(chan struct{}, 1)}
 	for ctx.Err() == nil {
 		rs, err := r.Poll(ctx, 100*time.Millisecond, sourcePoll)
 		switch {
@@ -459,7 +509,7 @@ func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatc
 		case err != nil:
 			err = fmt.Errorf("table %s: its source: %w", f.w.cfg.Table, err)
 		}
-		b := sourceBatch{generation: generation, next: r.Next(), high: r.HighWatermark(), err: err}
+		b := sourceBatch{generation: generation, next: r.Next(), high: r.HighWatermark(), ahead: held, err: err}
 		if err == nil && len(rs) == 0 && b.high == high {
 			continue
 		}
@@ -477,7 +527,9 @@ func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatc
 				s.Headers = append(s.Headers, source.Header{Key: x.Headers[j].Key, Value: x.Headers[j].Value})
 			}
 			b.recs = append(b.recs, s)
+			b.bytes += int64(len(s.Key)+len(s.Value)) + recordRoom
 		}
+		held.take(ctx, b.bytes)
 		select {
 		case out <- b:
 		case <-ctx.Done():

@@ -1,0 +1,65 @@
+package topology
+
+import (
+	"math"
+	"os"
+	"runtime/debug"
+	"sync"
+)
+
+// What a node means to take of memory: the runtime's collector runs more often
+// as it comes near, instead of letting the heap grow to twice what lives. It is
+// no bound: whoever needs more gets it, at the price of processor time.
+const (
+	nodeMemory   = 128 << 20 // the process, its clients, what is being published
+	brokerMemory = 128 << 20 // the embedded broker
+	stateMemory  = 32 << 20  // a partition's state, mostly idle
+	// shardMemory: index delta and its merge, a buffer of events with what a
+	// flush makes of it, events read ahead.
+	shardMemory = 224 << 20
+)
+
+// memory is the limit of this process, for all nodes in it. A user's GOMEMLIMIT
+// is left alone.
+var memory struct {
+	sync.Mutex
+	wanted int64
+	held   bool // the limit is ours
+}
+
+// wantMemory changes what the nodes of this process want by so many bytes;
+// false: the limit is not ours to set.
+func wantMemory(change int64) bool {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return false
+	}
+	memory.Lock()
+	defer memory.Unlock()
+	if !memory.held && debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return false // the program has a limit of its own
+	}
+	memory.wanted += change
+	memory.held = memory.wanted > 0
+	limit := int64(math.MaxInt64)
+	if memory.held {
+		limit = memory.wanted
+	}
+	debug.SetMemoryLimit(limit)
+	return true
+}
+
+// sizeMemory tells the runtime what the node has to do now. closing: nothing any more.
+func (n *Node) sizeMemory(closing bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	want := int64(0)
+	if !closing {
+		want = nodeMemory + int64(len(n.states))*stateMemory + int64(len(n.shards))*shardMemory
+		if n.broker != nil {
+			want += brokerMemory
+		}
+	}
+	if want != n.memory && wantMemory(want-n.memory) {
+		n.memory = want
+	}
+}
