@@ -22,13 +22,13 @@ const (
 	// sourcePoll is the most records that one hand-over to a shard holds.
 	sourcePoll = 8192
 	// sourceQueue and decidedQueue bound what was read and not yet taken.
-	sourceQueue  = 4
+	sourceQueue = 4
 	// sourceAhead is about how many bytes of events may be read and not yet
 	// taken: one batch is, however large.
 	sourceAhead = 16 << 20
 	// sourceFetch is what one fetch brings, as it is on the wire: batches may
 	// be many times as large when they are unpacked.
-	sourceFetch = 4 << 20
+	sourceFetch  = 4 << 20
 	decidedQueue = 8
 )
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -70,30 +69,7 @@ func (o *Options) commitThrough(ctx context.Context, log *commitLog) (_ []Result
 		return nil, err
 	}
 	defer admin.Close()
-	if err := admin.EnsureTopics(ctx, topics); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, o.dropTopics(topicsOf(deployment)...)) }()
-	p, err := topology.NewLogProducer(o.client, topology.ProducerOptions{})
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
-	for i := range log.setup {
-		if off, err := p.AppendSync(ctx, topics.Transactions, 0, entryOf(&log.setup[i])); err != nil {
-			return nil, err
-		} else if off != int64(i) {
-			return nil, fmt.Errorf("record %d is at offset %d of a new topic", i, off)
-		}
-	}
-	// The log was made by hand, so the warehouse's mark is too.
-	mark := filepath.Join(o.dir, "state", "lake", "_varve", deployment)
-	if err := os.MkdirAll(mark, 0o755); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(mark, "deployment"), fmt.Appendf(nil, "%x", log.id), 0o644); err != nil {
-		return nil, err
-	}
+	// The node makes topics and genesis; all else of the log is ours.
 	n, err := o.startNode(ctx, nodeSpec{
 		Deployment: deployment, Data: filepath.Join(o.dir, "state"), Partitions: 1, Roles: []string{topology.RoleState}, CPUProfile: o.CPUProfile,
 	})
@@ -101,6 +77,19 @@ func (o *Options) commitThrough(ctx context.Context, log *commitLog) (_ []Result
 		return nil, err
 	}
 	defer n.abandon()
+	defer func() { err = errors.Join(err, o.dropTopics(topicsOf(deployment)...)) }()
+	p, err := topology.NewLogProducer(o.client, topology.ProducerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	for i := 1; i < len(log.setup); i++ {
+		if off, err := p.AppendSync(ctx, topics.Transactions, 0, entryOf(&log.setup[i])); err != nil {
+			return nil, err
+		} else if off != int64(i) {
+			return nil, fmt.Errorf("record %d is at offset %d of a new topic", i, off)
+		}
+	}
 	start := time.Now()
 	failed := make(chan error, 1)
 	go func() {

@@ -31,7 +31,6 @@ const (
 // commitLog is a log of one partition: what makes tables and claims shards,
 // then AppendRows whose chains take turns.
 type commitLog struct {
-	id      [16]byte // the deployment's, in the genesis
 	setup   []statestore.Record
 	appends []statestore.Record
 	bytes   int64 // of keys and values of appends
@@ -90,7 +89,6 @@ func (m *commitLogMaker) begin() ([]*chain, error) {
 	for i := range id {
 		id[i] = byte(m.rng.Uint32())
 	}
-	m.log.id = id
 	if _, err := m.do("", -1, &record.SetApplyVersion{Deployment: id, Partitions: 1, Version: statestore.ApplyVersion}); err != nil {
 		return nil, err
 	}
