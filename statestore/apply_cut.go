@@ -275,6 +275,9 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 		if err := s.del(key16(keyDead, uint64(t.id), f.id)); err != nil {
 			return false, err
 		}
+		if err := s.leavePartition(t.id, f); err != nil {
+			return false, err
+		}
 		s.effect('g', int64(f.id))
 		if !published {
 			return false, nil // V7: never listed
@@ -311,6 +314,16 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 	e.byts(dead)
 	s.effect('v', int64(f.id), int64(count))
 	return true, s.set(keyFrozenFile(t.id, f.id), e.b)
+}
+
+// leavePartition takes a file out of its partition's list of files, if it has one.
+func (s *Store) leavePartition(table int64, f *fileEntry) error {
+	k := binary.BigEndian.AppendUint64(key16(keyMembers, uint64(table), uint64(f.tuple)), f.id)
+	b, err := s.get(k)
+	if err != nil || b == nil {
+		return err
+	}
+	return s.del(k)
 }
 
 func encVector(e *enc, v *Vector) {
@@ -471,7 +484,12 @@ func (s *Store) liveManifests(tableID int64, into map[int64]string) error {
 		return err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		into[int64(binary.BigEndian.Uint64(it.Key()[len(prefix):]))] = string(it.Value())
+		n := int64(binary.BigEndian.Uint64(it.Key()[len(prefix):]))
+		e, err := decodeManifest(keyLive, n, it.Value())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		into[n] = e.path
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return fmt.Errorf("read the state: %w", err)
@@ -490,46 +508,16 @@ func (s *Store) liveManifest(tableID, n int64, live map[int64]string, seen map[i
 			if err != nil {
 				return 0, err
 			}
-			d := dec{b: b}
-			to = d.i()
-			if err := d.done("manifest"); err != nil {
+			e, err := decodeManifest(keyManifest, n, b)
+			if err != nil {
 				return 0, err
 			}
-			if to < 1 || to >= n {
-				return 0, fmt.Errorf("%w: manifest %d moved to %d", ErrCorrupt, n, to)
-			}
+			to = e.target
 		}
 		n = to
 	}
 	seen[from] = n
 	return n, nil
-}
-
-// placeManifest gives a new manifest its number. One that takes the place of
-// others has the lowest of their numbers and the others point to it: so a
-// number that was replaced a thousand times is still one or few steps from
-// its manifest.
-func (s *Store) placeManifest(t *table, m *record.ManifestInfo) (int64, error) {
-	n := t.nextMan
-	if len(m.Replaces) > 0 {
-		n = slices.Min(m.Replaces)
-	} else {
-		t.nextMan++
-	}
-	for _, old := range m.Replaces {
-		if old == n {
-			continue
-		}
-		if err := s.del(key16(keyLive, uint64(t.id), uint64(old))); err != nil {
-			return 0, err
-		}
-		var e enc
-		e.i(n)
-		if err := s.set(key16(keyManifest, uint64(t.id), uint64(old)), e.b); err != nil {
-			return 0, err
-		}
-	}
-	return n, s.set(key16(keyLive, uint64(t.id), uint64(n)), []byte(m.Path))
 }
 
 // snapshotCommitted: C3, S9.
@@ -553,18 +541,19 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if part := checkCommit(t, c, files); part != 0 {
 		return reject(record.BadCommit, part), nil
 	}
+	manifests := s.manifestNumbers(t.id)
 	for i := range c.Manifests {
 		for _, old := range c.Manifests[i].Replaces {
-			if b, err := s.get(key16(keyLive, uint64(t.id), uint64(old))); err != nil {
+			if live, err := manifests.live(old); err != nil {
 				return outcomeOf{}, err
-			} else if b == nil {
+			} else if !live {
 				return reject(record.BadCommit, 4), nil
 			}
 		}
 	}
 	numbers := make([]int64, len(c.Manifests))
 	for i := range c.Manifests {
-		n, err := s.placeManifest(t, &c.Manifests[i])
+		n, err := manifests.place(t, &c.Manifests[i])
 		if err != nil {
 			return outcomeOf{}, err
 		}
@@ -580,6 +569,9 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		s.touch(ch)
 		x.manifest, x.rowID, x.sequence = numbers[f.Manifest], f.FirstRowID, c.Sequence
 		ch.dirty = true
+		if err := manifests.use(x.manifest, 1); err != nil {
+			return outcomeOf{}, err
+		}
 		t.totals.Published++
 		t.totals.PubRows += x.rows
 		t.totals.PubBytes += x.bytes
@@ -589,9 +581,15 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 			t.totals.Vectors--
 			t.totals.PubDead -= x.Vector.Cardinality
 			t.totals.PubVecSize -= x.Vector.Length
+			if err := manifests.use(x.Vector.Manifest, -1); err != nil {
+				return outcomeOf{}, err
+			}
 		}
 		if !x.Removed {
 			continue
+		}
+		if err := manifests.use(x.Manifest, -1); err != nil {
+			return outcomeOf{}, err
 		}
 		t.totals.Published--
 		t.totals.PubRows -= x.Rows
@@ -610,9 +608,15 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		if err := s.set(key16(keyVector, uint64(t.id), v.File), e.b); err != nil {
 			return outcomeOf{}, err
 		}
+		if err := manifests.use(numbers[v.Manifest], 1); err != nil {
+			return outcomeOf{}, err
+		}
 		t.totals.Vectors++
 		t.totals.PubDead += v.Cardinality
 		t.totals.PubVecSize += v.Length
+	}
+	if err := manifests.write(); err != nil {
+		return outcomeOf{}, err
 	}
 	b, err := s.get(keyFrozenHead(t.id))
 	if err != nil {

@@ -48,6 +48,10 @@ type Head struct {
 // timeSample says that the record at offset had table time ms.
 type timeSample struct{ offset, ms int64 }
 
+// stateLayout is that of all keys together: it rises when values that stay are
+// written in another way.
+const stateLayout = 2
+
 // Options of Open.
 type Options struct {
 	// Cache is the block cache, in bytes; memtables are charged to it.
@@ -196,8 +200,8 @@ func (s *Store) loadHead() error {
 		return err
 	}
 	d := dec{b: b}
-	if d.u() != 1 {
-		d.fail()
+	if layout := d.u(); layout != stateLayout {
+		return fmt.Errorf("%w: its layout is %d, this binary's %d; remove the state folder to rebuild it from the log", ErrCorrupt, layout, stateLayout)
 	}
 	h := &s.head
 	h.Offset = d.i()
@@ -225,7 +229,7 @@ func (s *Store) loadHead() error {
 
 func (h *Head) encode() []byte {
 	var e enc
-	e.u(1)
+	e.u(stateLayout)
 	e.i(h.Offset)
 	e.i(int64(h.LeaderEpoch))
 	e.u(uint64(h.Checksum))

@@ -185,7 +185,7 @@ func (s *Store) fillEntries(b *pebble.Batch, c *chunk) error {
 func (s *Store) fillMembers(b *pebble.Batch, c *chunk) error {
 	for i := c.stored; i < len(c.entries); i++ {
 		f := &c.entries[i]
-		if !f.member {
+		if !f.member || f.gone {
 			continue
 		}
 		k := binary.BigEndian.AppendUint64(s.key16(keyMembers, uint64(c.key.table), uint64(f.tuple)), f.id)
