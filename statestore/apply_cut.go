@@ -1,7 +1,6 @@
 package statestore
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -92,6 +91,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	if !tab.changed && !defChanged {
 		return reject(record.NothingToCut), nil
 	}
+	s.clearFrozen(tab.id)
 	n := 0
 	if !first && tab.changed {
 		var err error
@@ -132,9 +132,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	for _, v := range pt.list() {
 		e.i(*v)
 	}
-	if err := s.set(keyFrozenHead(tab.id), e.b); err != nil {
-		return outcomeOf{}, err
-	}
+	s.setFrozenHead(tab.id, e.b)
 	s.effect('z', tab.id, int64(n), int64(len(expire)))
 	s.cutsDone = append(s.cutsDone, CutNotice{Table: tab.name, TableID: tab.id, Build: r.Offset})
 	return accepted(false, r.Offset, int64(n)), nil
@@ -313,7 +311,8 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 	e.i(int64(count))
 	e.byts(dead)
 	s.effect('v', int64(f.id), int64(count))
-	return true, s.set(keyFrozenFile(t.id, f.id), e.b)
+	s.addFrozen(t.id, f.id, e.b)
+	return true, nil
 }
 
 // leavePartition takes a file out of its partition's list of files, if it has one.
@@ -357,7 +356,7 @@ func vector(get getter, table int64, id uint64) (*Vector, error) {
 func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b, err := s.get(keyFrozenHead(tableID))
+	b, err := s.frozenHead(tableID)
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -442,17 +441,12 @@ func (s *Store) describeBody(tableID int64, x *FrozenFile) error {
 }
 
 func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) error {
-	prefix := append(key8(keyFrozen, uint64(tableID)), 1)
-	it, err := s.iter(prefix)
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		d := dec{b: bytes.Clone(it.Value())}
+	return s.eachFrozen(tableID, func(id uint64, value []byte) error {
+		d := dec{b: value}
 		if d.u() != 1 {
 			d.fail()
 		}
-		x := &FrozenFile{ID: binary.BigEndian.Uint64(it.Key()[len(prefix):]), Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
+		x := &FrozenFile{ID: id, Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
 		tuple := uint32(d.u())
 		x.SchemaID = int32(d.i())
 		x.Record = d.i()
@@ -467,13 +461,10 @@ func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) e
 			x.Dead = b
 		}
 		if err := d.done("frozen file"); err != nil {
-			return errors.Join(err, it.Close())
+			return err
 		}
-		if err := fn(x, tuple); err != nil {
-			return errors.Join(err, it.Close())
-		}
-	}
-	return errors.Join(it.Error(), it.Close())
+		return fn(x, tuple)
+	})
 }
 
 // liveManifests reads the numbers and paths of the manifests in use.
@@ -618,7 +609,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if err := manifests.write(); err != nil {
 		return outcomeOf{}, err
 	}
-	b, err := s.get(keyFrozenHead(t.id))
+	b, err := s.frozenHead(t.id)
 	if err != nil {
 		return outcomeOf{}, err
 	}
@@ -646,10 +637,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		h.Through = t.id
 	}
 	h.Build = c.Build
-	prefix := key8(keyFrozen, uint64(t.id))
-	if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {
-		return outcomeOf{}, fmt.Errorf("write the state: %w", err)
-	}
+	s.clearFrozen(t.id)
 	t.pending = nil
 	t.dirty = true
 	s.effect('m', t.id, h.SnapshotID, h.Sequence, h.NextRowID, h.TimestampMs, t.nextMan)

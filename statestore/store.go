@@ -78,10 +78,11 @@ type Store struct {
 	tables  map[int64]*table
 	names   map[string]int64 // current binding, as cached; -1 means none
 	chunks  map[chunkKey]*chunk
-	near    [nearChunks]*chunk // some of chunks, found without hashing
-	touched []*chunk           // those that differ from the database
-	puts    *pebble.Batch      // rare values since the last write-back, indexed: reads see them
-	broken  error              // a record was applied in part: nothing may be written any more
+	near    [nearChunks]*chunk   // some of chunks, found without hashing
+	touched []*chunk             // those that differ from the database
+	puts    *pebble.Batch        // rare values since the last write-back, indexed: reads see them
+	frozen  map[int64]*frozenCut // by table: what the database lacks
+	broken  error                // a record was applied in part: nothing may be written any more
 
 	applied bool  // since the last Commit
 	ahead   bool  // the database is behind
@@ -159,7 +160,8 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("open the state in %s: %w", dir, err)
 	}
 	s := &Store{
-		db: db, opt: opt, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{}, sent: -1,
+		db: db, opt: opt, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{},
+		frozen: map[int64]*frozenCut{}, sent: -1,
 	}
 	if err := errors.Join(s.loadHead(), s.loadOutbox()); err != nil {
 		return nil, errors.Join(fmt.Errorf("state in %s: %w", dir, err), db.Close())
