@@ -147,7 +147,7 @@ func Dial(ctx context.Context, data string, o ClientOptions) (*Conn, *Status, er
 	if c.admin, err = NewAdmin(c.client); err != nil {
 		return nil, nil, err
 	}
-	if c.store, err = objstore.Open(ctx, f.Warehouse, objstore.KeepTemporaries()); err != nil {
+	if c.store, err = openWarehouse(ctx, f.store(), objstore.KeepTemporaries()); err != nil {
 		return nil, nil, errors.Join(err, c.CloseConn())
 	}
 	c.bodies = processors.NewBodies(c.store, f.Deployment)

@@ -16,7 +16,6 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
-	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // ErrConfig marks errors of a configuration that cannot work: exit code 2.
@@ -88,14 +87,18 @@ type Node struct {
 
 // nodeFile is DIR/node.json: how commands reach a running node.
 type nodeFile struct {
-	Deployment string   `json:"deployment"`
-	ID         string   `json:"deployment_id"`
-	Partitions int      `json:"partitions"`
-	Warehouse  string   `json:"warehouse"`
-	Brokers    []string `json:"brokers"`
-	Admin      string   `json:"admin,omitempty"`
-	PID        int      `json:"pid"`
-	Embedded   bool     `json:"embedded"`
+	Deployment string `json:"deployment"`
+	ID         string `json:"deployment_id"`
+	Partitions int    `json:"partitions"`
+	Warehouse  string `json:"warehouse"` // its location
+	// WarehouseURL is how its store is reached where the location does not say
+	// that: with an endpoint, a region. It holds no secrets: stores refuse them
+	// in URLs.
+	WarehouseURL string   `json:"warehouse_url,omitempty"`
+	Brokers      []string `json:"brokers"`
+	Admin        string   `json:"admin,omitempty"`
+	PID          int      `json:"pid"`
+	Embedded     bool     `json:"embedded"`
 }
 
 // OpenNode starts a node: it locks the data folder, reaches the broker, makes
@@ -174,7 +177,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 			}
 		}
 	}
-	if n.store, err = objstore.Open(ctx, opt.Warehouse); err != nil {
+	if n.store, err = openWarehouse(ctx, opt.Warehouse); err != nil {
 		return nil, err
 	}
 	if old != nil && old.Warehouse != n.store.Location("") {
@@ -330,7 +333,7 @@ func readNodeFile(dir string) (*nodeFile, error) {
 func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
 		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
-		Warehouse: n.store.Location(""), Brokers: n.client.Brokers, Admin: admin, PID: os.Getpid(), Embedded: n.broker != nil,
+		Warehouse: n.store.Location(""), WarehouseURL: storeURL(n.opt.Warehouse), Brokers: n.client.Brokers, Admin: admin, PID: os.Getpid(), Embedded: n.broker != nil,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -17,7 +19,7 @@ func readIcebergGo(ctx context.Context, metadata string, o Options) (*Table, err
 		return nil, fmt.Errorf("no filters with iceberg-go here")
 	}
 	tbl, err := table.NewFromLocation(ctx, table.Identifier{"varve", "test"}, metadata,
-		icebergio.LoadFSFunc(o.Properties, metadata), nil)
+		o.fs(metadata), nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrEngine, err)
 	}
@@ -55,6 +57,22 @@ func readIcebergGo(ctx context.Context, metadata string, o Options) (*Table, err
 		}
 	}
 	return t, nil
+}
+
+func (o *Options) fs(metadata string) func(context.Context) (icebergio.IO, error) {
+	if o.Locate == nil {
+		return icebergio.LoadFSFunc(o.Properties, metadata)
+	}
+	return func(context.Context) (icebergio.IO, error) { return located{o.Locate}, nil }
+}
+
+// located reads the files of another place from a local folder.
+type located struct{ locate func(string) string }
+
+func (l located) Open(name string) (icebergio.File, error) { return os.Open(l.locate(name)) }
+
+func (l located) Remove(name string) error {
+	return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrPermission}
 }
 
 // columnOrder puts the lineage columns first, as Options.Lineage says.
