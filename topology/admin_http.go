@@ -22,7 +22,8 @@ type Status struct {
 	ID         string                  `json:"deployment_id"`
 	Brokers    []string                `json:"brokers"`
 	Warehouse  string                  `json:"warehouse"`
-	Heads      []statestore.Head       `json:"heads"` // by transactions partition
+	Catalog    string                  `json:"catalog,omitempty"` // where its tables are served as a REST catalog
+	Heads      []statestore.Head       `json:"heads"`             // by transactions partition
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
 	// Checkpoints are those of the partitions whose state the node has.
@@ -34,7 +35,7 @@ type Status struct {
 // Status is where the node stands.
 func (n *Node) Status(ctx context.Context) (*Status, error) {
 	s := &Status{
-		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""),
+		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""), Catalog: n.Catalog(),
 		Shards: n.Shards(), Waiting: map[string]string{},
 	}
 	var err error
@@ -151,7 +152,7 @@ func Dial(ctx context.Context, data string, o ClientOptions) (*Conn, *Status, er
 	if c.admin, err = NewAdmin(c.client); err != nil {
 		return nil, nil, err
 	}
-	if c.store, err = objstore.Open(ctx, f.Warehouse, objstore.KeepTemporaries()); err != nil {
+	if c.store, err = openWarehouse(ctx, f.store(), objstore.KeepTemporaries()); err != nil {
 		return nil, nil, errors.Join(err, c.CloseConn())
 	}
 	c.bodies = processors.NewBodies(c.store, f.Deployment)

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -51,7 +52,11 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	id := fmt.Sprintf("%x", n.id)
 	key := markKey(n.opt.Deployment)
 	where := n.store.Location("")
-	have, err := n.store.ReadAll(ctx, key, maxMarkBytes)
+	var have []byte
+	err := ask(ctx, where, func(ctx context.Context) (err error) {
+		have, err = n.store.ReadAll(ctx, key, maxMarkBytes)
+		return err
+	})
 	switch {
 	case err == nil && string(have) == id:
 		return nil
@@ -70,6 +75,9 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 			return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse (if it is this one and only its mark was lost, make that object with the content %s)",
 				ErrConfig, where, n.opt.Deployment, key, id)
 		}
+	}
+	if err := n.checkConditional(ctx); err != nil {
+		return err
 	}
 	err = n.store.Create(ctx, key, []byte(id))
 	if errors.Is(err, objstore.ErrExists) {
@@ -99,4 +107,29 @@ func (n *Node) identity(ctx context.Context, p, of int32, start int64) (id [16]b
 			ErrLogTrimmed, n.topics.Transactions, p, start, n.store.Location(key), err)
 	}
 	return id, nil
+}
+
+// checkConditional makes sure that the store refuses to make an object that is
+// there (C2): one that ignores the condition would let two publishers overwrite
+// each other's versions.
+func (n *Node) checkConditional(ctx context.Context) error {
+	key := "_varve/" + n.opt.Deployment + "/probe-" + rand.Text()
+	where := n.store.Location("")
+	return ask(ctx, where, func(ctx context.Context) error {
+		if err := n.store.CreateExclusive(ctx, key, []byte("first")); err != nil && !errors.Is(err, objstore.ErrExists) {
+			return fmt.Errorf("try the warehouse: %w", err)
+		}
+		err := n.store.CreateExclusive(ctx, key, []byte("second"))
+		if e := n.store.Delete(ctx, key); e != nil {
+			return fmt.Errorf("try the warehouse: %w", e)
+		}
+		switch {
+		case err == nil:
+			return fmt.Errorf("%w: the store of %s ignores conditional writes (If-None-Match): it replaced an object that was there; "+
+				"use a store that has them, or add conditional_writes=false to the URL and let one node alone publish", ErrConfig, where)
+		case !errors.Is(err, objstore.ErrExists):
+			return fmt.Errorf("try the warehouse: %w", err)
+		}
+		return nil
+	})
 }
