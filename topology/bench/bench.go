@@ -103,6 +103,7 @@ func Works() []Work {
 		{"commit", "records applied by the state machine, through the log and alone", 500_000, 5_000, true, runCommit},
 		{"upsert", "upserts of uniform keys into a table of so many rows", 10_000_000, 20_000, true, runUpsert},
 		{"visible", "from a delete's event to the first fresh read that shows it", 100_000, 2_000, true, runVisible},
+		{"compact", "a merge of ten sorted files with a tenth of their rows dead", 5_000_000, 20_000, false, runCompact},
 		{"vector", "operations on deletion vectors", 0, 0, false, runVector},
 	}
 }

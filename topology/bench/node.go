@@ -31,6 +31,8 @@ type nodeSpec struct {
 	// committed snapshot. Else the node works until its input says "stop".
 	Load       bool
 	CPUProfile string
+	// Compact, if any, makes the process no node: it runs this and reports.
+	Compact *compactTask `json:",omitempty"`
 }
 
 // nodeReport is what a node process says on its standard output: once when it
@@ -49,6 +51,9 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	var s nodeSpec
 	if err := input.Decode(&s); err != nil {
 		return fmt.Errorf("%s is started by \"varve bench\" only: read its task: %w", NodeCommand, err)
+	}
+	if s.Compact != nil {
+		return s.Compact.run(ctx, output)
 	}
 	n, err := topology.OpenNode(ctx, topology.NodeOptions{
 		Data: s.Data, Brokers: s.Brokers, Deployment: s.Deployment, Partitions: s.Partitions, Roles: s.Roles, Logger: log,
