@@ -42,7 +42,7 @@ var wanted = []string{
 	"accepted SnapshotCommitted", "accepted SnapshotFailed", "already AppendRows", "rejected AppendRows: epoch closed",
 	"rejected AppendRows: source range", "rejected ClaimShard: too old", "rejected SnapshotCommitted: no cut pending",
 	"publish failed", "row id kept", "tombstone forgotten", "gap", "malformed", "keyless", "keyless delete", "retired",
-	"network failed", "store away", "outcome unsent", "letter unsent",
+	"state lost", "state went back", "network failed", "store away", "outcome unsent", "letter unsent",
 }
 
 func TestSeeds(t *testing.T) {
