@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/varve-io/varve/processors"
@@ -22,32 +24,61 @@ type Status struct {
 	ID         string                  `json:"deployment_id"`
 	Brokers    []string                `json:"brokers"`
 	Warehouse  string                  `json:"warehouse"`
-	Heads      []statestore.Head       `json:"heads"` // by transactions partition
+	NodeID     string                  `json:"node_id,omitempty"`
+	Groups     bool                    `json:"groups"`            // the deployment is shared between nodes
+	Heads      []statestore.Head       `json:"heads"`             // by transactions partition
+	Owned      []int32                 `json:"owned"`             // the partitions whose state this node has
+	Stopped    map[int32]string        `json:"stopped,omitempty"` // by partition: why it is not applied, or not known
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
 	Waiting    map[string]string       `json:"waiting"` // by table: why it is not ingested, applied or published on
 	Error      string                  `json:"error,omitempty"`
 }
 
+// statusWait is how long a status waits for what is not known yet.
+const statusWait = 2 * time.Second
+
 // Status is where the node stands.
 func (n *Node) Status(ctx context.Context) (*Status, error) {
 	s := &Status{
 		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""),
-		Shards: n.Shards(), Waiting: map[string]string{},
+		Shards: n.Shards(), Waiting: map[string]string{}, NodeID: n.opt.NodeID, Groups: n.opt.Groups, Stopped: map[int32]string{},
 	}
-	var err error
-	if s.Tables, err = n.Tables(ctx); err != nil {
-		return nil, err
+	if n.opt.Groups {
+		// Nobody may have the state of a partition yet: what is known is told.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, statusWait)
+		defer cancel()
 	}
+	for p := range n.topics.Partitions {
+		if !n.opt.Groups && !n.has(RoleState) {
+			break
+		}
+		ts, err := nodeViews{n}.partition(ctx, int32(p))
+		var h statestore.Head
+		if err == nil {
+			h, err = n.views.head(ctx, int32(p))
+		}
+		if err != nil && !n.opt.Groups {
+			return nil, err
+		}
+		if err != nil {
+			s.Stopped[int32(p)] = err.Error()
+			h = statestore.Head{Offset: -1, Partition: int32(p)}
+		}
+		s.Tables, s.Heads = append(s.Tables, ts...), append(s.Heads, h)
+	}
+	slices.SortFunc(s.Tables, func(a, b *statestore.TableInfo) int { return strings.Compare(a.Name, b.Name) })
 	names := map[int64]string{}
 	for _, t := range s.Tables {
 		names[t.ID] = t.Name
 	}
 	n.mu.Lock()
 	maps.Copy(s.Waiting, n.refused)
+	maps.Copy(s.Stopped, n.halted)
 	n.mu.Unlock()
-	for _, w := range n.states {
-		s.Heads = append(s.Heads, w.store.Head())
+	for _, w := range n.openStateList() {
+		s.Owned = append(s.Owned, w.partition)
 		w.mu.Lock()
 		for id, why := range w.waiting {
 			s.Waiting[names[id]] = why
@@ -230,4 +261,16 @@ func (v *remoteViews) table(ctx context.Context, name string) (*statestore.Table
 		}
 	}
 	return nil, nil
+}
+
+func (v *remoteViews) seen(ctx context.Context, p int32, offset int64) error {
+	for {
+		h, err := v.head(ctx, p)
+		if err != nil || h.Offset >= offset {
+			return err
+		}
+		if err := sleep(ctx, directoryPoll); err != nil {
+			return err
+		}
+	}
 }

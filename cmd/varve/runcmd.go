@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -29,9 +32,12 @@ const (
 
 func (a *app) runCommand() *cobra.Command {
 	var (
-		roles, tables []string
-		partitions    int
-		onError       string
+		roles, tables    []string
+		partitions       string
+		nodeID, onError  string
+		logPartitions    int
+		session, balance time.Duration
+		leave            bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -42,9 +48,17 @@ func (a *app) runCommand() *cobra.Command {
 			"a snapshot before it ends. A second interrupt ends it at once; nothing is lost, the\n" +
 			"next start reads it again.\n\n" +
 			"A configured table whose schema nobody gave gets the one that its topic's first\n" +
-			"events show.",
+			"events show.\n\n" +
+			"On a cluster the nodes of a deployment share the work as two consumer groups: role\n" +
+			"state divides the partitions of the log, with the publishing of their tables, role\n" +
+			"ingest the partitions of the source topics. A node that is gone for longer than the\n" +
+			"session timeout loses what it had to the others; one that is back before has it\n" +
+			"again. --leave gives it away at once at the end, for scaling down. --partitions\n" +
+			"takes source partitions out of the sharing: whoever does that must see that each is\n" +
+			"taken by one node.",
 		Example: "  varve run --data ./varve-data\n  varve run --config varve.yaml\n" +
-			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher",
+			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher\n" +
+			"  varve run --brokers kafka-1:9092 --warehouse /mnt/lake --data ./node-2 --roles ingest --tables 'shop.*'",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.cfg.check(); err != nil {
@@ -60,8 +74,13 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Partitions, o.Tables, o.StopOnError = partitions, tables, onError == "stop"
+			if o.SourcePartitions, err = parseRanges(partitions); err != nil {
+				return usagef("--partitions %q: %w", partitions, err)
+			}
+			o.Partitions, o.Tables, o.StopOnError = logPartitions, tables, onError == "stop"
 			o.LockWait = lockWait
+			o.Groups = len(o.Brokers) > 0
+			o.NodeID, o.SessionTimeout, o.RebalanceTimeout, o.LeaveGroups = nodeID, session, balance, leave
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -69,8 +88,13 @@ func (a *app) runCommand() *cobra.Command {
 	a.brokerFlags(cmd.Flags())
 	f := cmd.Flags()
 	f.StringSliceVar(&roles, "roles", nil, "`roles` of this node: ingest, state, publisher (default: all)")
-	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables` (default: all)")
-	f.IntVar(&partitions, "partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
+	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables`: names, or patterns as 'shop.*' (default: all)")
+	f.StringVar(&partitions, "partitions", "", "take these source `partitions`, as 0-3,7, without sharing them with other nodes (default: what the group gives)")
+	f.IntVar(&logPartitions, "log-partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
+	f.StringVar(&nodeID, "node-id", "", "`name` of this node among those of the deployment (default: made of host and data folder, and kept there)")
+	f.DurationVar(&session, "session-timeout", topology.DefaultSessionTimeout, "`time` of silence after which the other nodes take over what this one has")
+	f.DurationVar(&balance, "rebalance-timeout", topology.DefaultRebalanceTimeout, "`time` that dividing the work anew may take; handing something over takes at most half of it")
+	f.BoolVar(&leave, "leave", false, "leave the groups at the end, so that the other nodes take over at once")
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
 	return cmd
 }
@@ -110,7 +134,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 	defer work.Wait()
 	defer cancel()
 	failed := make(chan error, 1)
-	if slices.Contains(roles, topology.RoleIngest) && slices.Contains(roles, topology.RoleState) {
+	if slices.Contains(roles, topology.RoleIngest) {
 		work.Add(1)
 		go func() {
 			defer work.Done()
@@ -132,7 +156,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 // watch makes the configured tables as soon as that is possible, and takes the
 // shards of tables that others made.
 func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptions) error {
-	mine := func(name string) bool { return len(o.Tables) == 0 || slices.Contains(o.Tables, name) }
+	mine := o.Ingests
 	waiting := map[string]*wish{}
 	var order []string
 	for i := range a.cfg.Tables {
@@ -163,9 +187,12 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 				a.log.Info("a configured table waits", "table", name, "for", why)
 			}
 		}
-		known, err := n.Tables(ctx)
-		if err != nil {
-			return err
+		var known []*statestore.TableInfo
+		if !o.Groups { // else the node sees to it itself
+			var err error
+			if known, err = n.Tables(ctx); err != nil {
+				return err
+			}
 		}
 		for _, t := range known {
 			if taken[t.ID] || !mine(t.Name) || waiting[t.Name] != nil {
@@ -322,6 +349,41 @@ func readSome(ctx context.Context, client topology.ClientOptions, topic string, 
 				s.Headers = append(s.Headers, source.Header{Key: h.Key, Value: h.Value})
 			}
 			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// maxSourcePartition is far above any topic's.
+const maxSourcePartition = 1 << 16
+
+// parseRanges reads partitions as 0-3,7; none: nil.
+func parseRanges(s string) ([]int32, error) {
+	var out []int32
+	for part := range strings.SplitSeq(s, ",") {
+		if s == "" {
+			return nil, nil
+		}
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		a, err := strconv.ParseUint(from, 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no partition or range of partitions; write them as 0-3,7", part)
+		}
+		b, err := strconv.ParseUint(to, 10, 31)
+		if err != nil || b < a {
+			return nil, fmt.Errorf("%q is no partition or range of partitions; write them as 0-3,7", part)
+		}
+		if b > maxSourcePartition {
+			return nil, fmt.Errorf("partition %d is above %d", b, maxSourcePartition)
+		}
+		for p := a; p <= b; p++ {
+			if slices.Contains(out, int32(p)) {
+				return nil, fmt.Errorf("partition %d is named twice", p)
+			}
+			out = append(out, int32(p))
 		}
 	}
 	return out, nil

@@ -156,11 +156,12 @@ type Shard struct {
 
 // flight is an append whose outcome is not known.
 type flight struct {
-	counter  int64
-	offset   int64 // in the log, -1 until the broker says
-	files    []record.DataFile
-	events   int64
-	sourceTo int64
+	counter int64
+	offset  int64 // in the log, -1 until the broker says
+	files   []record.DataFile
+	events  int64
+	// sourceFrom and sourceTo are the source range.
+	sourceFrom, sourceTo int64
 }
 
 // New opens the shard's index and side file. The shard does nothing until Claim.
@@ -330,6 +331,18 @@ func (s *Shard) Decided() int64 { return s.decided }
 func (s *Shard) SourceEnd() int64 {
 	if len(s.flight) > 0 {
 		return -1
+	}
+	return s.sourceEnd
+}
+
+// AcceptedEnd is the source end of what was accepted, whatever is in flight
+// behind it; -1 while no epoch is open.
+func (s *Shard) AcceptedEnd() int64 {
+	switch {
+	case s.stage != Running:
+		return -1
+	case len(s.flight) > 0:
+		return s.flight[0].sourceFrom
 	}
 	return s.sourceEnd
 }
