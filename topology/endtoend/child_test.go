@@ -74,7 +74,7 @@ func runChild(order string) error {
 }
 
 func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
-	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Deployment: o.Deployment, Partitions: o.Partitions, Logger: log}
+	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Deployment: o.Deployment, Partitions: o.Partitions, Groups: len(o.Brokers) > 0, Logger: log}
 }
 
 // prepare makes a workload's topic and table where they are not there yet, and
