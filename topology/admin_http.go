@@ -26,6 +26,7 @@ type Status struct {
 	Warehouse  string                  `json:"warehouse"`
 	NodeID     string                  `json:"node_id,omitempty"`
 	Groups     bool                    `json:"groups"`            // the deployment is shared between nodes
+	Catalog    string                  `json:"catalog,omitempty"` // where its tables are served as a REST catalog
 	Heads      []statestore.Head       `json:"heads"`             // by transactions partition
 	Owned      []int32                 `json:"owned"`             // the partitions whose state this node has
 	Stopped    map[int32]string        `json:"stopped,omitempty"` // by partition: why it is not applied, or not known
@@ -41,7 +42,7 @@ const statusWait = 2 * time.Second
 // Status is where the node stands.
 func (n *Node) Status(ctx context.Context) (*Status, error) {
 	s := &Status{
-		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""),
+		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""), Catalog: n.Catalog(),
 		Shards: n.Shards(), Waiting: map[string]string{}, NodeID: n.opt.NodeID, Groups: n.opt.Groups, Stopped: map[int32]string{},
 	}
 	if n.opt.Groups {
@@ -178,7 +179,7 @@ func Dial(ctx context.Context, data string, o ClientOptions) (*Conn, *Status, er
 	if c.admin, err = NewAdmin(c.client); err != nil {
 		return nil, nil, err
 	}
-	if c.store, err = objstore.Open(ctx, f.Warehouse, objstore.KeepTemporaries()); err != nil {
+	if c.store, err = openWarehouse(ctx, f.store(), objstore.KeepTemporaries()); err != nil {
 		return nil, nil, errors.Join(err, c.CloseConn())
 	}
 	c.bodies = processors.NewBodies(c.store, f.Deployment)

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -50,7 +51,11 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	id := fmt.Sprintf("%x", n.id)
 	key := markKey(n.opt.Deployment)
 	where := n.store.Location("")
-	have, err := n.store.ReadAll(ctx, key, maxMarkBytes)
+	var have []byte
+	err := ask(ctx, where, func(ctx context.Context) (err error) {
+		have, err = n.store.ReadAll(ctx, key, maxMarkBytes)
+		return err
+	})
 	switch {
 	case err == nil && string(have) == id:
 		return nil
@@ -70,6 +75,9 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 				ErrConfig, where, n.opt.Deployment, key, id)
 		}
 	}
+	if err := n.checkConditional(ctx); err != nil {
+		return err
+	}
 	err = n.store.Create(ctx, key, []byte(id))
 	if errors.Is(err, objstore.ErrExists) {
 		return fmt.Errorf("%w: warehouse %s was taken by another deployment of the name %s meanwhile; name another warehouse or another deployment", ErrConfig, where, n.opt.Deployment)
@@ -78,4 +86,29 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 		return fmt.Errorf("mark the warehouse: %w", err)
 	}
 	return nil
+}
+
+// checkConditional makes sure that the store refuses to make an object that is
+// there (C2): one that ignores the condition would let two publishers overwrite
+// each other's versions.
+func (n *Node) checkConditional(ctx context.Context) error {
+	key := "_varve/" + n.opt.Deployment + "/probe-" + rand.Text()
+	where := n.store.Location("")
+	return ask(ctx, where, func(ctx context.Context) error {
+		if err := n.store.CreateExclusive(ctx, key, []byte("first")); err != nil && !errors.Is(err, objstore.ErrExists) {
+			return fmt.Errorf("try the warehouse: %w", err)
+		}
+		err := n.store.CreateExclusive(ctx, key, []byte("second"))
+		if e := n.store.Delete(ctx, key); e != nil {
+			return fmt.Errorf("try the warehouse: %w", e)
+		}
+		switch {
+		case err == nil:
+			return fmt.Errorf("%w: the store of %s ignores conditional writes (If-None-Match): it replaced an object that was there; "+
+				"use a store that has them, or add conditional_writes=false to the URL and let one node alone publish", ErrConfig, where)
+		case !errors.Is(err, objstore.ErrExists):
+			return fmt.Errorf("try the warehouse: %w", err)
+		}
+		return nil
+	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
-	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/topology/restcatalog"
 )
 
 // ErrConfig marks errors of a configuration that cannot work: exit code 2.
@@ -75,20 +75,23 @@ type NodeOptions struct {
 	// LockWait is how long a data folder may stay locked by another process,
 	// as by a command that looks at it while no node runs. Default: not at all.
 	LockWait time.Duration
-	Logger   *slog.Logger
+	// Catalog, if any, is how the node serves its warehouse to other engines.
+	Catalog *CatalogOptions
+	Logger  *slog.Logger
 }
 
 // Node runs roles over one deployment.
 type Node struct {
 	Conn
-	opt    NodeOptions
-	log    *slog.Logger
-	lock   *DirLock
-	broker *Broker
-	id     [16]byte // the deployment's
-	states []*stateWorker
-	http   *adminServer
-	disk   *diskGuard
+	opt     NodeOptions
+	log     *slog.Logger
+	lock    *DirLock
+	broker  *Broker
+	id      [16]byte // the deployment's
+	states  []*stateWorker
+	http    *adminServer
+	catalog *restcatalog.Server // as Iceberg tables; nil: not served
+	disk    *diskGuard
 
 	mu      sync.Mutex
 	memory  int64 // wanted of the process (sizeMemory)
@@ -113,15 +116,20 @@ type Node struct {
 
 // nodeFile is DIR/node.json: how commands reach a running node.
 type nodeFile struct {
-	Deployment string   `json:"deployment"`
-	ID         string   `json:"deployment_id"`
-	Partitions int      `json:"partitions"`
-	Warehouse  string   `json:"warehouse"`
-	Brokers    []string `json:"brokers"`
-	Admin      string   `json:"admin,omitempty"`
-	PID        int      `json:"pid"`
-	NodeID     string   `json:"node_id,omitempty"`
-	Embedded   bool     `json:"embedded"`
+	Deployment string `json:"deployment"`
+	ID         string `json:"deployment_id"`
+	Partitions int    `json:"partitions"`
+	Warehouse  string `json:"warehouse"` // its location
+	// WarehouseURL is how its store is reached where the location does not say
+	// that: with an endpoint, a region. It holds no secrets: stores refuse them
+	// in URLs.
+	WarehouseURL string   `json:"warehouse_url,omitempty"`
+	Brokers      []string `json:"brokers"`
+	Admin        string   `json:"admin,omitempty"`
+	Catalog      string   `json:"catalog,omitempty"`
+	PID          int      `json:"pid"`
+	NodeID       string   `json:"node_id,omitempty"`
+	Embedded     bool     `json:"embedded"`
 }
 
 // OpenNode starts a node: it locks the data folder, reaches the broker, makes
@@ -200,7 +208,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 			}
 		}
 	}
-	if n.store, err = objstore.Open(ctx, opt.Warehouse); err != nil {
+	if n.store, err = openWarehouse(ctx, opt.Warehouse); err != nil {
 		return nil, err
 	}
 	if old != nil && old.Warehouse != n.store.Location("") {
@@ -241,6 +249,9 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 		return nil, err
 	}
 	n.sizeMemory(false)
+	if err := n.serveCatalog(); err != nil {
+		return nil, err
+	}
 	if n.http, err = n.serveAdmin(); err != nil {
 		return nil, err
 	}
@@ -363,7 +374,7 @@ func readNodeFile(dir string) (*nodeFile, error) {
 func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
 		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
-		Warehouse: n.store.Location(""), Brokers: n.client.Brokers, Admin: admin, PID: os.Getpid(), Embedded: n.broker != nil,
+		Warehouse: n.store.Location(""), WarehouseURL: storeURL(n.opt.Warehouse), Brokers: n.client.Brokers, Admin: admin, Catalog: n.Catalog(), PID: os.Getpid(), Embedded: n.broker != nil,
 		NodeID: n.opt.NodeID,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
@@ -531,8 +542,11 @@ func (n *Node) release() error {
 	n.wg.Wait()
 	n.sizeMemory(true)
 	var err error
+	if n.catalog != nil {
+		err = n.catalog.Close()
+	}
 	if n.http != nil {
-		err = n.http.close()
+		err = errors.Join(err, n.http.close())
 	}
 	if n.producer != nil {
 		n.producer.Close()

@@ -38,6 +38,7 @@ func (a *app) runCommand() *cobra.Command {
 		logPartitions    int
 		session, balance time.Duration
 		leave            bool
+		catalog          catalogFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -55,7 +56,9 @@ func (a *app) runCommand() *cobra.Command {
 			"session timeout loses what it had to the others; one that is back before has it\n" +
 			"again. --leave gives it away at once at the end, for scaling down. --partitions\n" +
 			"takes source partitions out of the sharing: whoever does that must see that each is\n" +
-			"taken by one node.",
+			"taken by one node.\n\n" +
+			"It serves the tables of its warehouse to other engines, as a read-only Iceberg REST\n" +
+			"catalog. Beyond this machine it does so only with --catalog-listen and a token.",
 		Example: "  varve run --data ./varve-data\n  varve run --config varve.yaml\n" +
 			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher\n" +
 			"  varve run --brokers kafka-1:9092 --warehouse /mnt/lake --data ./node-2 --roles ingest --tables 'shop.*'",
@@ -81,6 +84,9 @@ func (a *app) runCommand() *cobra.Command {
 			o.LockWait = lockWait
 			o.Groups = len(o.Brokers) > 0
 			o.NodeID, o.SessionTimeout, o.RebalanceTimeout, o.LeaveGroups = nodeID, session, balance, leave
+			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
+				return err
+			}
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -96,6 +102,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.DurationVar(&balance, "rebalance-timeout", topology.DefaultRebalanceTimeout, "`time` that dividing the work anew may take; handing something over takes at most half of it")
 	f.BoolVar(&leave, "leave", false, "leave the groups at the end, so that the other nodes take over at once")
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
+	catalog.add(f)
 	return cmd
 }
 
@@ -122,7 +129,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 		roles = allRoles
 	}
 	if err := a.show(object{
-		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"data", o.Data}, {"roles", roles},
+		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"data", o.Data}, {"roles", roles},
 	}); err != nil {
 		return err
 	}

@@ -4,10 +4,14 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/extensions"
+	"github.com/apache/iceberg-go/catalog/rest"
 	icebergio "github.com/apache/iceberg-go/io"
 	"github.com/apache/iceberg-go/table"
 )
@@ -16,8 +20,7 @@ func readIcebergGo(ctx context.Context, metadata string, o Options) (*Table, err
 	if o.Filter != "" {
 		return nil, fmt.Errorf("no filters with iceberg-go here")
 	}
-	tbl, err := table.NewFromLocation(ctx, table.Identifier{"varve", "test"}, metadata,
-		icebergio.LoadFSFunc(o.Properties, metadata), nil)
+	tbl, err := openIcebergGo(ctx, metadata, &o)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrEngine, err)
 	}
@@ -55,6 +58,37 @@ func readIcebergGo(ctx context.Context, metadata string, o Options) (*Table, err
 		}
 	}
 	return t, nil
+}
+
+func (o *Options) fs(metadata string) func(context.Context) (icebergio.IO, error) {
+	if o.Locate == nil {
+		return icebergio.LoadFSFunc(o.Properties, metadata)
+	}
+	return func(context.Context) (icebergio.IO, error) { return located{o.Locate}, nil }
+}
+
+// located reads the files of another place from a local folder.
+type located struct{ locate func(string) string }
+
+func (l located) Open(name string) (icebergio.File, error) { return os.Open(l.locate(name)) }
+
+func (l located) Remove(name string) error {
+	return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrPermission}
+}
+
+func openIcebergGo(ctx context.Context, at string, o *Options) (*table.Table, error) {
+	if o.REST == nil {
+		return table.NewFromLocation(ctx, table.Identifier{"varve", "test"}, at, o.fs(at), nil)
+	}
+	opts := []rest.Option{rest.WithAdditionalProps(o.Properties)}
+	if o.REST.Token != "" {
+		opts = append(opts, rest.WithOAuthToken(o.REST.Token))
+	}
+	c, err := rest.NewCatalog(ctx, "varve", o.REST.URI, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return c.LoadTable(ctx, strings.Split(at, "."))
 }
 
 // columnOrder puts the lineage columns first, as Options.Lineage says.
