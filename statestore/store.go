@@ -66,6 +66,8 @@ type Options struct {
 	FS vfs.FS
 	// Log receives Pebble's errors. Default: slog.Default().
 	Log *slog.Logger
+
+	readOnly bool
 }
 
 // Store is the state of one transactions partition. Its methods are safe for
@@ -144,6 +146,7 @@ func Open(dir string, opt Options) (*Store, error) {
 		Merger:                      deadMerger,
 		FormatMajorVersion:          pebble.FormatNewest,
 		Logger:                      pebbleLog{opt.Log},
+		ReadOnly:                    opt.readOnly,
 	}
 	if opt.FS != nil {
 		po.FS = opt.FS
@@ -174,7 +177,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
-	if s.broken == nil {
+	if s.broken == nil && !s.opt.readOnly {
 		err = errors.Join(s.writeBack(), s.db.Flush())
 	}
 	return errors.Join(err, s.db.Close())

@@ -32,8 +32,10 @@ type Status struct {
 	Stopped    map[int32]string        `json:"stopped,omitempty"` // by partition: why it is not applied, or not known
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
-	Waiting    map[string]string       `json:"waiting"` // by table: why it is not ingested, applied or published on
-	Error      string                  `json:"error,omitempty"`
+	// Checkpoints are those of the partitions whose state the node has.
+	Checkpoints []CheckpointStatus `json:"checkpoints"`
+	Waiting     map[string]string  `json:"waiting"` // by table: why it is not ingested, applied or published on
+	Error       string             `json:"error,omitempty"`
 }
 
 // statusWait is how long a status waits for what is not known yet.
@@ -80,6 +82,7 @@ func (n *Node) Status(ctx context.Context) (*Status, error) {
 	n.mu.Unlock()
 	for _, w := range n.openStateList() {
 		s.Owned = append(s.Owned, w.partition)
+		s.Checkpoints = append(s.Checkpoints, w.checkpointStatus(w.store.Head().Offset))
 		w.mu.Lock()
 		for id, why := range w.waiting {
 			s.Waiting[names[id]] = why
@@ -123,6 +126,7 @@ func (n *Node) serveAdmin() (*adminServer, error) {
 			n.log.Debug("status not written", "error", err)
 		}
 	})
+	mux.HandleFunc("POST /checkpoints", n.serveCheckpoint)
 	s := &adminServer{
 		addr: "http://" + l.Addr().String(), done: make(chan error, 1),
 		srv: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},

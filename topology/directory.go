@@ -12,6 +12,7 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/checkpoint"
 )
 
 const (
@@ -71,7 +72,12 @@ func (d *directory) resume(head statestore.Head, tables []*statestore.TableInfo)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.rests = false
-	defer d.told()
+	d.set(head, tables)
+	d.told()
+}
+
+// set takes what a state knew, unless the directory is further. The lock is held.
+func (d *directory) set(head statestore.Head, tables []*statestore.TableInfo) {
 	if head.Offset <= d.head.Offset {
 		return
 	}
@@ -122,8 +128,32 @@ func (d *directory) view(ctx context.Context) (statestore.Head, map[string]*stat
 	return d.head, maps.Clone(d.tables), nil
 }
 
+// seed begins from the newest checkpoint of the partition's state, if there is
+// one that fits the log: else the log's beginning does.
+func (d *directory) seed(ctx context.Context) {
+	n := d.n
+	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return // reading will say so
+	}
+	var head statestore.Head
+	tables, at, err := checkpoint.At(n.store, n.opt.Deployment, d.partition).Tables(ctx, n.id, d.partition, func(ctx context.Context, m *checkpoint.Manifest) error {
+		head = m.Head()
+		return n.checkCheckpoint(ctx, m, offsets[d.partition])
+	})
+	if err != nil || head.Offset != at {
+		n.log.Debug("the tables are read from the log's beginning", "partition", d.partition, "error", err)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.set(head, tables)
+	d.told()
+}
+
 // run reads until ctx ends. What is away is waited for.
 func (d *directory) run(ctx context.Context) error {
+	d.seed(ctx)
 	for wait := retryMin; ctx.Err() == nil; wait = min(2*wait, retryMax) {
 		began := time.Now()
 		err := d.read(ctx)

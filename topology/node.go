@@ -72,6 +72,8 @@ type NodeOptions struct {
 	DiskReserve int64
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
+	// Checkpoints say when the states are kept in the object store.
+	Checkpoints CheckpointOptions
 	// LockWait is how long a data folder may stay locked by another process,
 	// as by a command that looks at it while no node runs. Default: not at all.
 	LockWait time.Duration
@@ -100,8 +102,9 @@ type Node struct {
 	failed  error             // the first that stopped a role
 	late    []error           // of roles that were ending
 
-	started   bool
-	ingesting sync.Mutex // held while shards are taken
+	started       bool
+	ingesting     sync.Mutex // held while shards are taken
+	checkpointing sync.Mutex // held while a checkpoint is made
 
 	// Of a node in groups; nil or empty in others.
 	stateGroup  *stateGroup
@@ -293,7 +296,7 @@ func (n *Node) genesis(ctx context.Context) error {
 				return fmt.Errorf("write the genesis of transactions partition %d: %w", p, err)
 			}
 		}
-		id, err := n.readGenesis(ctx, int32(p), int32(len(offsets)))
+		id, err := n.identity(ctx, int32(p), int32(len(offsets)), offsets[p].Start)
 		if err != nil {
 			return err
 		}
