@@ -39,6 +39,7 @@ func (a *app) runCommand() *cobra.Command {
 		session, balance time.Duration
 		leave            bool
 		catalog          catalogFlags
+		checkpoints      checkpointFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -84,6 +85,9 @@ func (a *app) runCommand() *cobra.Command {
 			o.LockWait = lockWait
 			o.Groups = len(o.Brokers) > 0
 			o.NodeID, o.SessionTimeout, o.RebalanceTimeout, o.LeaveGroups = nodeID, session, balance, leave
+			if o.Checkpoints, err = checkpoints.options(); err != nil {
+				return err
+			}
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
 				return err
 			}
@@ -102,6 +106,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.DurationVar(&balance, "rebalance-timeout", topology.DefaultRebalanceTimeout, "`time` that dividing the work anew may take; handing something over takes at most half of it")
 	f.BoolVar(&leave, "leave", false, "leave the groups at the end, so that the other nodes take over at once")
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
+	checkpoints.add(cmd)
 	catalog.add(f)
 	return cmd
 }
