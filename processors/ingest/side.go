@@ -227,3 +227,30 @@ func (s *Shard) forgetRequests(beforeMs int64) {
 	}
 	s.side.prune(s.answered, beforeMs)
 }
+
+// forgetFiles drops the files that no key of the index points to any more. What
+// is folded after a crash begins with the durable index: a file that it does not
+// name, and that was added before it stood, can never be named again.
+func (s *Shard) forgetFiles() {
+	if s.index == nil {
+		clear(s.side.Files) // without a key nothing asks for them
+		return
+	}
+	durable := s.index.Durable()
+	live := s.index.DurableFiles()
+	for id, f := range s.side.Files {
+		if _, ok := slices.BinarySearch(live, id); !ok && f.Record <= durable {
+			delete(s.side.Files, id)
+		}
+	}
+	s.side.IndexAt = max(s.side.IndexAt, durable)
+}
+
+// sideShare bounds what a side file costs: it is written once for at least so
+// large a share of its files that were added.
+const sideShare = 16
+
+// sideDue says whether the side file is worth writing again.
+func (s *Shard) sideDue() bool {
+	return s.sideAge >= max(s.cfg.SideAppends, len(s.side.Files)/sideShare)
+}
