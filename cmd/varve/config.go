@@ -33,12 +33,16 @@ type fileConfig struct {
 	Partitions int      `yaml:"partitions"`
 	Roles      []string `yaml:"roles"`
 	// Where and with which token the node serves its tables.
-	CatalogListen    string        `yaml:"catalog_listen"`
-	CatalogTokenFile string        `yaml:"catalog_token_file"`
-	LogLevel         string        `yaml:"log_level"`
-	LogFormat        string        `yaml:"log_format"`
-	Catalog          catalogConfig `yaml:"catalog"`
-	Tables           []tableConfig `yaml:"tables"`
+	CatalogListen    string `yaml:"catalog_listen"`
+	CatalogTokenFile string `yaml:"catalog_token_file"`
+	// Where the node can be watched, and with which token.
+	AdminListen    string        `yaml:"admin_listen"`
+	AdminTokenFile string        `yaml:"admin_token_file"`
+	Pprof          bool          `yaml:"pprof"`
+	LogLevel       string        `yaml:"log_level"`
+	LogFormat      string        `yaml:"log_format"`
+	Catalog        catalogConfig `yaml:"catalog"`
+	Tables         []tableConfig `yaml:"tables"`
 
 	path string
 }
@@ -206,6 +210,11 @@ func (c *fileConfig) flagValues() map[string][]string {
 	text("deployment", c.Deployment)
 	text("catalog-listen", c.CatalogListen)
 	text("catalog-token-file", c.CatalogTokenFile)
+	text("admin-listen", c.AdminListen)
+	text("admin-token-file", c.AdminTokenFile)
+	if c.Pprof {
+		out["pprof"] = []string{"true"}
+	}
 	text("log-level", c.LogLevel)
 	text("log-format", c.LogFormat)
 	if c.Partitions != 0 {

@@ -179,6 +179,14 @@ roles: []
 catalog_listen: ""
 catalog_token_file: ""
 
+# Where the node can be watched: /metrics for Prometheus, /healthz, /readyz,
+# /status, and with pprof Go's profiles. Empty: a free port of this machine.
+# Beyond this machine a token is needed for all but the probes: in
+# VARVE_ADMIN_TOKEN, or in a file.
+admin_listen: ""
+admin_token_file: ""
+pprof: false
+
 log_level: info  # debug, info, warn, error
 log_format: text # text, json
 

@@ -33,6 +33,7 @@ func (a *app) runCommand() *cobra.Command {
 		partitions    int
 		onError       string
 		catalog       catalogFlags
+		monitor       monitorFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -68,6 +69,9 @@ func (a *app) runCommand() *cobra.Command {
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
 				return err
 			}
+			if o.Monitor, err = a.monitorOptions(&monitor); err != nil {
+				return err
+			}
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -79,6 +83,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.IntVar(&partitions, "partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
 	catalog.add(f)
+	monitor.add(f)
 	return cmd
 }
 
@@ -105,7 +110,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 		roles = allRoles
 	}
 	if err := a.show(object{
-		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"data", o.Data}, {"roles", roles},
+		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"monitor", n.Monitor()}, {"data", o.Data}, {"roles", roles},
 	}); err != nil {
 		return err
 	}
