@@ -25,8 +25,10 @@ type Status struct {
 	Heads      []statestore.Head       `json:"heads"`             // by transactions partition
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
-	Waiting    map[string]string       `json:"waiting"` // by table: why it is not ingested, applied or published on
-	Error      string                  `json:"error,omitempty"`
+	// Checkpoints are those of the partitions whose state the node has.
+	Checkpoints []CheckpointStatus `json:"checkpoints"`
+	Waiting     map[string]string  `json:"waiting"` // by table: why it is not ingested, applied or published on
+	Error       string             `json:"error,omitempty"`
 }
 
 // Status is where the node stands.
@@ -48,6 +50,7 @@ func (n *Node) Status(ctx context.Context) (*Status, error) {
 	n.mu.Unlock()
 	for _, w := range n.states {
 		s.Heads = append(s.Heads, w.store.Head())
+		s.Checkpoints = append(s.Checkpoints, w.checkpointStatus(w.store.Head().Offset))
 		w.mu.Lock()
 		for id, why := range w.waiting {
 			s.Waiting[names[id]] = why
@@ -75,7 +78,9 @@ type adminServer struct {
 }
 
 func (n *Node) serveAdmin() (*adminServer, error) {
-	return listenHTTP("127.0.0.1:0", n.monitorHandler(MonitorOptions{Profiles: n.opt.Monitor.Profiles}))
+	mux := n.monitorHandler(MonitorOptions{Profiles: n.opt.Monitor.Profiles})
+	mux.HandleFunc("POST /checkpoints", n.serveCheckpoint)
+	return listenHTTP("127.0.0.1:0", mux)
 }
 
 // close lets requests under way end, which read the state.

@@ -30,6 +30,9 @@ var (
 	descSourceEnd  = describe("varve_source_end_offset", "End of what was accepted of the source.", "table", "partition")
 	descRunning    = describe("varve_shard_running", "1 while the node owns the shard and takes its events in.", "table", "partition")
 	descWaiting    = describe("varve_shard_waiting", "1 while the shard waits for a store, a disk or a broker.", "table", "partition")
+	descCkptTime   = describe("varve_checkpoint_timestamp_seconds", "When this node made the newest checkpoint of the state; 0: it has not made one.", "partition")
+	descCkptBehind = describe("varve_checkpoint_behind_records", "Records of the log that the newest checkpoint lacks.", "partition")
+	descCkptFailed = describe("varve_checkpoint_failing", "1 when the last attempt at a checkpoint failed; status says why.", "partition")
 	descRows       = describe("varve_table_rows", "Rows in the live data files, dead ones included.", "table")
 	descDead       = describe("varve_table_dead_rows", "Rows in the live data files that deletion vectors mark, as of the last cut.", "table")
 	descFiles      = describe("varve_table_files", "Live data files.", "table")
@@ -48,7 +51,7 @@ var (
 )
 
 var nodeDescs = []*prometheus.Desc{
-	descReady, descFailed, descDisk, descTables, descLogApplied, descLag, descSourceEnd, descRunning, descWaiting, descRows, descDead, descFiles, descBytes,
+	descReady, descFailed, descDisk, descTables, descLogApplied, descLag, descSourceEnd, descRunning, descWaiting, descCkptTime, descCkptBehind, descCkptFailed, descRows, descDead, descFiles, descBytes,
 	descVectors, descSnapshot, descFreshness, descAttempts, descTableWait, descEvents, descUpserts, descDeletes, descLate, descLetters, descDeleteReq,
 }
 
@@ -83,6 +86,13 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descTables, float64(len(st.Tables)))
 	for i := range st.Heads {
 		gauge(descLogApplied, float64(st.Heads[i].Offset), partitionLabel(st.Heads[i].Partition))
+	}
+	for i := range st.Checkpoints {
+		k := &st.Checkpoints[i]
+		p := partitionLabel(k.Partition)
+		gauge(descCkptTime, float64(k.MadeMs)/1000, p)
+		gauge(descCkptBehind, float64(k.Behind), p)
+		gauge(descCkptFailed, one(k.Error != ""), p)
 	}
 	for _, s := range st.Shards {
 		table, p := c.m.table(s.Table), partitionLabel(s.Partition)

@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -86,6 +87,26 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 		return fmt.Errorf("mark the warehouse: %w", err)
 	}
 	return nil
+}
+
+// identity is the log's: that of the genesis, and for a partition that no longer
+// has it, that of the warehouse's mark. States and checkpoints are held against it.
+func (n *Node) identity(ctx context.Context, p, of int32, start int64) (id [16]byte, err error) {
+	if start == 0 {
+		return n.readGenesis(ctx, p, of)
+	}
+	key := markKey(n.opt.Deployment)
+	have, err := n.store.ReadAll(ctx, key, maxMarkBytes)
+	if err == nil {
+		if k, e := hex.Decode(id[:], have[:min(len(have), 2*len(id))]); e != nil || k != len(id) {
+			err = errors.New("it holds something else")
+		}
+	}
+	if err != nil {
+		return id, fmt.Errorf("%w: topic %s partition %d begins at offset %d: its genesis is gone, and which log it is cannot be read from the warehouse's mark %s: %w; is this the right warehouse?",
+			ErrLogTrimmed, n.topics.Transactions, p, start, n.store.Location(key), err)
+	}
+	return id, nil
 }
 
 // checkConditional makes sure that the store refuses to make an object that is

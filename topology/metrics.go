@@ -37,7 +37,6 @@ type metrics struct {
 	letters        *prometheus.CounterVec
 	pauses         *prometheus.CounterVec
 	logEnd         *prometheus.GaugeVec
-	checkpoints    *prometheus.GaugeVec
 
 	mu     sync.Mutex
 	tables map[string]bool
@@ -59,14 +58,13 @@ func newMetrics(n *Node) *metrics {
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "varve_publish_seconds", Help: "How long publishing a cut took, from its manifests to its commit.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}),
-		letters:     counter("varve_dead_letters_sent_total", "Events that were refused since the start, by why; those that are read again count again.", "table", "reason"),
-		pauses:      counter("varve_fetch_pauses_total", "How often a shard began to wait for a store, a disk or a broker.", "table", "partition"),
-		logEnd:      gauge("varve_log_end_offset", "End of the partition of the log, as last heard.", "partition"),
-		checkpoints: gauge("varve_checkpoint_timestamp_seconds", "When the newest checkpoint was taken; kind: state, index. A state has no table, an index the partition of its source.", "kind", "table", "partition"),
-		tables:      map[string]bool{}, behind: map[int32]time.Time{},
+		letters: counter("varve_dead_letters_sent_total", "Events that were refused since the start, by why; those that are read again count again.", "table", "reason"),
+		pauses:  counter("varve_fetch_pauses_total", "How often a shard began to wait for a store, a disk or a broker.", "table", "partition"),
+		logEnd:  gauge("varve_log_end_offset", "End of the partition of the log, as last heard.", "partition"),
+		tables:  map[string]bool{}, behind: map[int32]time.Time{},
 	}
 	m.collectors = []prometheus.Collector{
-		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.logEnd, m.checkpoints, &nodeCollector{n: n, m: m},
+		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.logEnd, &nodeCollector{n: n, m: m},
 	}
 	m.registry.MustRegister(m.collectors...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -145,15 +143,6 @@ func (m *metrics) letter(l *processors.DeadLetter) {
 // paused counts the beginning of a wait.
 func (m *metrics) paused(table string, partition int32) {
 	m.pauses.WithLabelValues(m.table(table), partitionLabel(partition)).Inc()
-}
-
-// checkpointed tells of a checkpoint: of a state, without a table, or of a
-// shard's index.
-func (m *metrics) checkpointed(kind, table string, partition int32, at time.Time) {
-	if table != "" {
-		table = m.table(table)
-	}
-	m.checkpoints.WithLabelValues(kind, table, partitionLabel(partition)).Set(float64(at.UnixMilli()) / 1000)
 }
 
 // logRead tells how far a state is and how far its log reaches.

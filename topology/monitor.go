@@ -107,7 +107,7 @@ func (n *Node) checkReady(ctx context.Context) error {
 
 // monitorHandler serves what a node can be watched by. /status is there once
 // the node has opened.
-func (n *Node) monitorHandler(o MonitorOptions) http.Handler {
+func (n *Node) monitorHandler(o MonitorOptions) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

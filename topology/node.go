@@ -55,6 +55,8 @@ type NodeOptions struct {
 	Monitor MonitorOptions
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
+	// Checkpoints say when the states are kept in the object store.
+	Checkpoints CheckpointOptions
 	// LockWait is how long a data folder may stay locked by another process,
 	// as by a command that looks at it while no node runs. Default: not at all.
 	LockWait time.Duration
@@ -84,8 +86,9 @@ type Node struct {
 	failed  error             // the first that stopped a role
 	late    []error           // of roles that were ending
 
-	started   bool
-	ingesting sync.Mutex // held while shards are taken
+	started       bool
+	ingesting     sync.Mutex // held while shards are taken
+	checkpointing sync.Mutex // held while a checkpoint is made
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -269,7 +272,7 @@ func (n *Node) genesis(ctx context.Context) error {
 				return fmt.Errorf("write the genesis of transactions partition %d: %w", p, err)
 			}
 		}
-		id, err := n.readGenesis(ctx, int32(p), int32(len(offsets)))
+		id, err := n.identity(ctx, int32(p), int32(len(offsets)), offsets[p].Start)
 		if err != nil {
 			return err
 		}

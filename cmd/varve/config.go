@@ -36,13 +36,17 @@ type fileConfig struct {
 	CatalogListen    string `yaml:"catalog_listen"`
 	CatalogTokenFile string `yaml:"catalog_token_file"`
 	// Where the node can be watched, and with which token.
-	AdminListen    string        `yaml:"admin_listen"`
-	AdminTokenFile string        `yaml:"admin_token_file"`
-	Pprof          bool          `yaml:"pprof"`
-	LogLevel       string        `yaml:"log_level"`
-	LogFormat      string        `yaml:"log_format"`
-	Catalog        catalogConfig `yaml:"catalog"`
-	Tables         []tableConfig `yaml:"tables"`
+	AdminListen    string `yaml:"admin_listen"`
+	AdminTokenFile string `yaml:"admin_token_file"`
+	Pprof          bool   `yaml:"pprof"`
+	// When the state is kept in the object store.
+	CheckpointInterval string        `yaml:"checkpoint_interval"`
+	CheckpointRecords  int64         `yaml:"checkpoint_records"`
+	CheckpointKeep     int           `yaml:"checkpoint_keep"`
+	LogLevel           string        `yaml:"log_level"`
+	LogFormat          string        `yaml:"log_format"`
+	Catalog            catalogConfig `yaml:"catalog"`
+	Tables             []tableConfig `yaml:"tables"`
 
 	path string
 }
@@ -214,6 +218,13 @@ func (c *fileConfig) flagValues() map[string][]string {
 	text("admin-token-file", c.AdminTokenFile)
 	if c.Pprof {
 		out["pprof"] = []string{"true"}
+	}
+	text("checkpoint-interval", c.CheckpointInterval)
+	if c.CheckpointRecords != 0 {
+		out["checkpoint-records"] = []string{strconv.FormatInt(c.CheckpointRecords, 10)}
+	}
+	if c.CheckpointKeep != 0 {
+		out["checkpoint-keep"] = []string{strconv.Itoa(c.CheckpointKeep)}
 	}
 	text("log-level", c.LogLevel)
 	text("log-format", c.LogFormat)
