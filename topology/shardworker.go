@@ -194,7 +194,7 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
 		Member: fmt.Sprintf("%s:%d", n.opt.Deployment, p),
 		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
-		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
+		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
 			ctx: n.ctx, producer: n.letters, topic: topic.Name + ".dlq", box: w.box, count: n.metrics.letter,
