@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,14 +30,12 @@ const (
 
 func (a *app) runCommand() *cobra.Command {
 	var (
-		roles, tables    []string
-		partitions       string
-		nodeID, onError  string
-		logPartitions    int
-		session, balance time.Duration
-		leave            bool
-		catalog          catalogFlags
-		checkpoints      checkpointFlags
+		roles, tables []string
+		onError       string
+		groups        groupFlags
+		checkpoints   checkpointFlags
+		catalog       catalogFlags
+		monitor       monitorFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -78,17 +74,18 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.SourcePartitions, err = parseRanges(partitions); err != nil {
-				return usagef("--partitions %q: %w", partitions, err)
-			}
-			o.Partitions, o.Tables, o.StopOnError = logPartitions, tables, onError == "stop"
+			o.Tables, o.StopOnError = tables, onError == "stop"
 			o.LockWait = lockWait
-			o.Groups = len(o.Brokers) > 0
-			o.NodeID, o.SessionTimeout, o.RebalanceTimeout, o.LeaveGroups = nodeID, session, balance, leave
+			if err := groups.apply(&o); err != nil {
+				return err
+			}
 			if o.Checkpoints, err = checkpoints.options(); err != nil {
 				return err
 			}
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
+				return err
+			}
+			if o.Monitor, err = a.monitorOptions(&monitor); err != nil {
 				return err
 			}
 			return a.run(cmd.Context(), o)
@@ -99,15 +96,11 @@ func (a *app) runCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&roles, "roles", nil, "`roles` of this node: ingest, state, publisher (default: all)")
 	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables`: names, or patterns as 'shop.*' (default: all)")
-	f.StringVar(&partitions, "partitions", "", "take these source `partitions`, as 0-3,7, without sharing them with other nodes (default: what the group gives)")
-	f.IntVar(&logPartitions, "log-partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
-	f.StringVar(&nodeID, "node-id", "", "`name` of this node among those of the deployment (default: made of host and data folder, and kept there)")
-	f.DurationVar(&session, "session-timeout", topology.DefaultSessionTimeout, "`time` of silence after which the other nodes take over what this one has")
-	f.DurationVar(&balance, "rebalance-timeout", topology.DefaultRebalanceTimeout, "`time` that dividing the work anew may take; handing something over takes at most half of it")
-	f.BoolVar(&leave, "leave", false, "leave the groups at the end, so that the other nodes take over at once")
+	groups.add(f)
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
 	checkpoints.add(cmd)
 	catalog.add(f)
+	monitor.add(f)
 	return cmd
 }
 
@@ -134,7 +127,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 		roles = allRoles
 	}
 	if err := a.show(object{
-		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"data", o.Data}, {"roles", roles},
+		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"monitor", n.Monitor()}, {"data", o.Data}, {"roles", roles},
 	}); err != nil {
 		return err
 	}
@@ -361,41 +354,6 @@ func readSome(ctx context.Context, client topology.ClientOptions, topic string, 
 				s.Headers = append(s.Headers, source.Header{Key: h.Key, Value: h.Value})
 			}
 			out = append(out, s)
-		}
-	}
-	return out, nil
-}
-
-// maxSourcePartition is far above any topic's.
-const maxSourcePartition = 1 << 16
-
-// parseRanges reads partitions as 0-3,7; none: nil.
-func parseRanges(s string) ([]int32, error) {
-	var out []int32
-	for part := range strings.SplitSeq(s, ",") {
-		if s == "" {
-			return nil, nil
-		}
-		from, to, isRange := strings.Cut(part, "-")
-		if !isRange {
-			to = from
-		}
-		a, err := strconv.ParseUint(from, 10, 31)
-		if err != nil {
-			return nil, fmt.Errorf("%q is no partition or range of partitions; write them as 0-3,7", part)
-		}
-		b, err := strconv.ParseUint(to, 10, 31)
-		if err != nil || b < a {
-			return nil, fmt.Errorf("%q is no partition or range of partitions; write them as 0-3,7", part)
-		}
-		if b > maxSourcePartition {
-			return nil, fmt.Errorf("partition %d is above %d", b, maxSourcePartition)
-		}
-		for p := a; p <= b; p++ {
-			if slices.Contains(out, int32(p)) {
-				return nil, fmt.Errorf("partition %d is named twice", p)
-			}
-			out = append(out, int32(p))
 		}
 	}
 	return out, nil
