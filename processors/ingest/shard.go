@@ -155,7 +155,7 @@ type Shard struct {
 	sinceIndex int   // accepted appends since the last index checkpoint
 	indexing   bool  // a ShardIndex has no outcome yet
 	uploaded   string
-	standing   string // the checkpoint that the log names, if this owner made it
+	standing   string // the checkpoint that the log names, as far as this owner knows
 	letters    int    // dead letters that the broker has not acknowledged
 	flight     []flight
 }
@@ -191,6 +191,9 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 		cfg.Logger = slog.Default()
 	}
 	s := &Shard{cfg: cfg, decided: -1}
+	if cfg.Checkpoint != nil {
+		s.standing = cfg.Checkpoint.Path
+	}
 	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
 	if _, err := s.fileKeyIn(def.Location, 0, 0); err != nil {
 		return nil, fmt.Errorf("%w: table %s: %w", ErrUnusable, def.Name, err)
@@ -423,7 +426,7 @@ func (s *Shard) dropEpoch() {
 	s.flight = s.flight[:0]
 	s.buf.reset(s.def.Schema())
 	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
-	s.indexing, s.standing = false, ""
+	s.indexing = false
 	s.letters = 0 // those under way answer to an epoch that is gone
 }
 
