@@ -168,16 +168,36 @@ deployment: varve
 
 # Partitions of the transactions topic, recorded at the first start and never
 # changed. 0: 8 on a cluster, 1 on the embedded broker.
-partitions: 0
+log_partitions: 0
 
 # What this process does: ingest, state, publisher. Empty: all of them.
 roles: []
 
+# On a cluster: the tables that this node ingests, names or patterns as shop.*
+# (empty: all), and the source partitions that it takes without sharing them
+# with other nodes, as 0-3,7 (empty: what the group gives it).
+ingest_tables: []
+partitions: ""
+
+# On a cluster: this node's name among those of the deployment (empty: made of
+# host and data folder), the silence after which others take over what it has,
+# and how long dividing the work anew may take.
+node_id: ""
+session_timeout: 45s
+rebalance_timeout: 60s
 # Where the node serves its tables as a read-only Iceberg REST catalog (empty:
 # 127.0.0.1:8181, or a free port where that is taken; off: nowhere), and the file
 # with the token that clients must bring. Beyond this machine a token is needed.
 catalog_listen: ""
 catalog_token_file: ""
+
+# Where the node can be watched: /metrics for Prometheus, /healthz, /readyz,
+# /status, and with pprof Go's profiles. Empty: a free port of this machine.
+# Beyond this machine a token is needed for all but the probes: in
+# VARVE_ADMIN_TOKEN, or in a file.
+admin_listen: ""
+admin_token_file: ""
+pprof: false
 
 # When a checkpoint of the state goes to the object store: after so long (off:
 # never) or so many records of the log; and how many of a partition stay. 0 and
