@@ -128,18 +128,20 @@ func foreignDefinition(t *table, c *record.CatalogBase) (_ *schemas.Definition, 
 // changed since is one difference to the last commit.
 func (s *Store) refreeze(r *Record, t int64, tab *table) error {
 	var old []*FrozenFile
-	if err := s.frozenFiles(tab.id, func(x *FrozenFile, _ uint32) error {
-		old = append(old, x)
-		return nil
+	var removed []frozenValue // all of them is dead: nothing can change any more
+	if err := s.eachFrozen(tab.id, func(id uint64, value []byte) error {
+		x, _, err := decodeFrozen(id, value)
+		if err == nil && x.Removed {
+			removed = append(removed, frozenValue{id, value})
+		} else if err == nil {
+			old = append(old, x)
+		}
+		return err
 	}); err != nil {
 		return err
 	}
-	n := 0
+	s.clearFrozen(tab.id)
 	for _, x := range old {
-		if x.Removed {
-			n++ // all of it is dead: nothing can change any more
-			continue
-		}
 		c, err := s.chunk(tab.id, x.ID)
 		if err != nil {
 			return err
@@ -157,18 +159,16 @@ func (s *Store) refreeze(r *Record, t int64, tab *table) error {
 		if x.Vector != nil {
 			tab.totals.Dead += x.Vector.Cardinality
 		}
-		if err := s.del(keyFrozenFile(tab.id, x.ID)); err != nil {
-			return err
-		}
 	}
+	n := 0
 	if tab.head.Build >= 0 && tab.changed {
-		more, err := s.freeze(tab)
-		if err != nil {
+		var err error
+		if n, err = s.freeze(tab); err != nil {
 			return err
 		}
-		n += more
 		tab.changed = false
 	}
+	s.keepFrozen(tab.id, removed)
 	tab.pending.Build = r.Offset
-	return s.freezeHead(r, t, tab, n)
+	return s.freezeHead(r, t, tab, n+len(removed))
 }

@@ -1,7 +1,6 @@
 package statestore
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -98,6 +97,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	if !tab.changed && !defChanged {
 		return reject(record.NothingToCut), nil
 	}
+	s.clearFrozen(tab.id)
 	n := 0
 	if !first && tab.changed {
 		var err error
@@ -159,9 +159,7 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	for _, v := range pt.list() {
 		e.i(*v)
 	}
-	if err := s.set(keyFrozenHead(tab.id), e.b); err != nil {
-		return err
-	}
+	s.setFrozenHead(tab.id, e.b)
 	s.effect('z', tab.id, int64(n), int64(len(expire)))
 	s.cutsDone = append(s.cutsDone, CutNotice{Table: tab.name, TableID: tab.id, Build: r.Offset})
 	return nil
@@ -305,6 +303,9 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 		if err := s.del(key16(keyDead, uint64(t.id), f.id)); err != nil {
 			return false, err
 		}
+		if err := s.leavePartition(t.id, f); err != nil {
+			return false, err
+		}
 		s.effect('g', int64(f.id))
 		if !published {
 			return false, nil // V7: never listed
@@ -340,7 +341,18 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 	e.i(int64(count))
 	e.byts(dead)
 	s.effect('v', int64(f.id), int64(count))
-	return true, s.set(keyFrozenFile(t.id, f.id), e.b)
+	s.addFrozen(t.id, f.id, e.b)
+	return true, nil
+}
+
+// leavePartition takes a file out of its partition's list of files, if it has one.
+func (s *Store) leavePartition(table int64, f *fileEntry) error {
+	k := binary.BigEndian.AppendUint64(key16(keyMembers, uint64(table), uint64(f.tuple)), f.id)
+	b, err := s.get(k)
+	if err != nil || b == nil {
+		return err
+	}
+	return s.del(k)
 }
 
 func encVector(e *enc, v *Vector) {
@@ -374,7 +386,7 @@ func vector(get getter, table int64, id uint64) (*Vector, error) {
 func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b, err := s.get(keyFrozenHead(tableID))
+	b, err := s.frozenHead(tableID)
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -468,38 +480,35 @@ func (s *Store) describeBody(tableID int64, x *FrozenFile) error {
 }
 
 func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) error {
-	prefix := append(key8(keyFrozen, uint64(tableID)), 1)
-	it, err := s.iter(prefix)
-	if err != nil {
-		return err
+	return s.eachFrozen(tableID, func(id uint64, value []byte) error {
+		x, tuple, err := decodeFrozen(id, value)
+		if err != nil {
+			return err
+		}
+		return fn(x, tuple)
+	})
+}
+
+func decodeFrozen(id uint64, value []byte) (*FrozenFile, uint32, error) {
+	d := dec{b: value}
+	if d.u() != 1 {
+		d.fail()
 	}
-	for ok := it.First(); ok; ok = it.Next() {
-		d := dec{b: bytes.Clone(it.Value())}
-		if d.u() != 1 {
-			d.fail()
-		}
-		x := &FrozenFile{ID: binary.BigEndian.Uint64(it.Key()[len(prefix):]), Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
-		tuple := uint32(d.u())
-		x.SchemaID = int32(d.i())
-		x.Record = d.i()
-		x.Manifest = d.i()
-		x.RowID = d.i()
-		x.Sequence = d.i()
-		if d.bool() {
-			x.Vector = decVector(&d)
-		}
-		x.DeadCount = d.i()
-		if b := d.byts(); len(b) > 0 {
-			x.Dead = b
-		}
-		if err := d.done("frozen file"); err != nil {
-			return errors.Join(err, it.Close())
-		}
-		if err := fn(x, tuple); err != nil {
-			return errors.Join(err, it.Close())
-		}
+	x := &FrozenFile{ID: id, Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
+	tuple := uint32(d.u())
+	x.SchemaID = int32(d.i())
+	x.Record = d.i()
+	x.Manifest = d.i()
+	x.RowID = d.i()
+	x.Sequence = d.i()
+	if d.bool() {
+		x.Vector = decVector(&d)
 	}
-	return errors.Join(it.Error(), it.Close())
+	x.DeadCount = d.i()
+	if b := d.byts(); len(b) > 0 {
+		x.Dead = b
+	}
+	return x, tuple, d.done("frozen file")
 }
 
 // liveManifests reads the numbers and paths of the manifests in use.
@@ -510,7 +519,12 @@ func (s *Store) liveManifests(tableID int64, into map[int64]string) error {
 		return err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		into[int64(binary.BigEndian.Uint64(it.Key()[len(prefix):]))] = string(it.Value())
+		n := int64(binary.BigEndian.Uint64(it.Key()[len(prefix):]))
+		e, err := decodeManifest(keyLive, n, it.Value())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		into[n] = e.path
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return fmt.Errorf("read the state: %w", err)
@@ -529,46 +543,16 @@ func (s *Store) liveManifest(tableID, n int64, live map[int64]string, seen map[i
 			if err != nil {
 				return 0, err
 			}
-			d := dec{b: b}
-			to = d.i()
-			if err := d.done("manifest"); err != nil {
+			e, err := decodeManifest(keyManifest, n, b)
+			if err != nil {
 				return 0, err
 			}
-			if to < 1 || to >= n {
-				return 0, fmt.Errorf("%w: manifest %d moved to %d", ErrCorrupt, n, to)
-			}
+			to = e.target
 		}
 		n = to
 	}
 	seen[from] = n
 	return n, nil
-}
-
-// placeManifest gives a new manifest its number. One that takes the place of
-// others has the lowest of their numbers and the others point to it: so a
-// number that was replaced a thousand times is still one or few steps from
-// its manifest.
-func (s *Store) placeManifest(t *table, m *record.ManifestInfo) (int64, error) {
-	n := t.nextMan
-	if len(m.Replaces) > 0 {
-		n = slices.Min(m.Replaces)
-	} else {
-		t.nextMan++
-	}
-	for _, old := range m.Replaces {
-		if old == n {
-			continue
-		}
-		if err := s.del(key16(keyLive, uint64(t.id), uint64(old))); err != nil {
-			return 0, err
-		}
-		var e enc
-		e.i(n)
-		if err := s.set(key16(keyManifest, uint64(t.id), uint64(old)), e.b); err != nil {
-			return 0, err
-		}
-	}
-	return n, s.set(key16(keyLive, uint64(t.id), uint64(n)), []byte(m.Path))
 }
 
 // snapshotCommitted: C3, S9.
@@ -592,18 +576,19 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if part := checkCommit(t, c, files); part != 0 {
 		return reject(record.BadCommit, part), nil
 	}
+	manifests := s.manifestNumbers(t.id)
 	for i := range c.Manifests {
 		for _, old := range c.Manifests[i].Replaces {
-			if b, err := s.get(key16(keyLive, uint64(t.id), uint64(old))); err != nil {
+			if live, err := manifests.live(old); err != nil {
 				return outcomeOf{}, err
-			} else if b == nil {
+			} else if !live {
 				return reject(record.BadCommit, 4), nil
 			}
 		}
 	}
 	numbers := make([]int64, len(c.Manifests))
 	for i := range c.Manifests {
-		n, err := s.placeManifest(t, &c.Manifests[i])
+		n, err := manifests.place(t, &c.Manifests[i])
 		if err != nil {
 			return outcomeOf{}, err
 		}
@@ -619,6 +604,9 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		s.touch(ch)
 		x.manifest, x.rowID, x.sequence = numbers[f.Manifest], f.FirstRowID, c.Sequence
 		ch.dirty = true
+		if err := manifests.use(x.manifest, 1); err != nil {
+			return outcomeOf{}, err
+		}
 		t.totals.Published++
 		t.totals.PubRows += x.rows
 		t.totals.PubBytes += x.bytes
@@ -628,9 +616,15 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 			t.totals.Vectors--
 			t.totals.PubDead -= x.Vector.Cardinality
 			t.totals.PubVecSize -= x.Vector.Length
+			if err := manifests.use(x.Vector.Manifest, -1); err != nil {
+				return outcomeOf{}, err
+			}
 		}
 		if !x.Removed {
 			continue
+		}
+		if err := manifests.use(x.Manifest, -1); err != nil {
+			return outcomeOf{}, err
 		}
 		t.totals.Published--
 		t.totals.PubRows -= x.Rows
@@ -649,11 +643,17 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		if err := s.set(key16(keyVector, uint64(t.id), v.File), e.b); err != nil {
 			return outcomeOf{}, err
 		}
+		if err := manifests.use(numbers[v.Manifest], 1); err != nil {
+			return outcomeOf{}, err
+		}
 		t.totals.Vectors++
 		t.totals.PubDead += v.Cardinality
 		t.totals.PubVecSize += v.Length
 	}
-	b, err := s.get(keyFrozenHead(t.id))
+	if err := manifests.write(); err != nil {
+		return outcomeOf{}, err
+	}
+	b, err := s.frozenHead(t.id)
 	if err != nil {
 		return outcomeOf{}, err
 	}
@@ -684,10 +684,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		h.Through = t.id
 	}
 	h.Build = c.Build
-	prefix := key8(keyFrozen, uint64(t.id))
-	if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {
-		return outcomeOf{}, fmt.Errorf("write the state: %w", err)
-	}
+	s.clearFrozen(t.id)
 	t.pending = nil
 	t.dirty = true
 	s.effect('m', t.id, h.SnapshotID, h.Sequence, h.NextRowID, h.TimestampMs, t.nextMan)

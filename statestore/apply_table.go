@@ -174,10 +174,7 @@ func (s *Store) dropTable(r *Record, t *table) (outcomeOf, error) {
 	// Nobody answers or publishes any more. Requests that were open are never
 	// settled: the files, and what they hold, stay where they are.
 	t.openDeletes = nil
-	prefix := key8(keyFrozen, uint64(t.id))
-	if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {
-		return outcomeOf{}, fmt.Errorf("write the state: %w", err)
-	}
+	s.clearFrozen(t.id)
 	for _, id := range t.shardOrder {
 		closeEpoch(t.shards[id], r.Offset, false)
 	}

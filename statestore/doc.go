@@ -15,8 +15,8 @@
 // blocks. It is loaded on first use and written back in one batch, with offset,
 // chain hash and outbox, once it holds Options.WriteBack of changes: a busy
 // file chunk or shard is written once for many commits. Rare values (names,
-// definitions, request ids, frozen cuts) wait in an indexed batch, through which
-// the rules read. There is no write-ahead log: the topic is the log. A crash
+// definitions, request ids, published vectors) wait in an indexed batch, through
+// which the rules read; frozen cuts in lists, since most end before that. There is no write-ahead log: the topic is the log. A crash
 // goes back to some earlier batch, and the same records applied again build the
 // same state.
 //
@@ -48,6 +48,6 @@
 // # Cuts
 //
 // The batch of an accepted Cut freezes the difference to the last committed
-// snapshot under keys of its own (C1): a publisher can build from them at any
+// snapshot (C1): a publisher can build from them at any
 // later time, and twice the same.
 package statestore

@@ -18,7 +18,7 @@ const (
 	keyTupleOf   = 'q' // table ‖ spec ‖ tuple → ordinal
 	keyMembers   = 'm' // table ‖ ordinal ‖ file id → nothing; only for partitioned specs
 	keyEpoch     = 'w' // table ‖ writer number → epoch
-	keyManifest  = 'l' // table ‖ number → number of the manifest that its live entries moved to
+	keyManifest  = 'l' // table ‖ number → number of the manifest that its live entries moved to, while something names it
 	keyLive      = 'g' // table ‖ number → path of a manifest that nothing replaced yet
 	keyRequest   = 'r' // request id → first outcome
 	keyRequestAt = 'a' // offset ‖ request id → nothing; finds requests below the horizon

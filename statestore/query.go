@@ -198,7 +198,8 @@ func (s *Store) fileInfo(tableID int64, e *fileEntry) (*FileInfo, error) {
 	return f, err
 }
 
-// PartitionFiles calls fn with the ids of a table's files in one partition.
+// PartitionFiles calls fn with the ids of a table's files in one partition that
+// have live rows.
 // It reads that partition's references only.
 func (s *Store) PartitionFiles(tableID int64, spec int32, partition []byte, fn func(id uint64) error) error {
 	if err := s.sync(); err != nil {

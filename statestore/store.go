@@ -48,6 +48,10 @@ type Head struct {
 // timeSample says that the record at offset had table time ms.
 type timeSample struct{ offset, ms int64 }
 
+// stateLayout is that of all keys together: it rises when values that stay are
+// written in another way.
+const stateLayout = 2
+
 // Options of Open.
 type Options struct {
 	// Cache is the block cache, in bytes; memtables are charged to it.
@@ -74,10 +78,11 @@ type Store struct {
 	tables  map[int64]*table
 	names   map[string]int64 // current binding, as cached; -1 means none
 	chunks  map[chunkKey]*chunk
-	near    [nearChunks]*chunk // some of chunks, found without hashing
-	touched []*chunk           // those that differ from the database
-	puts    *pebble.Batch      // rare values since the last write-back, indexed: reads see them
-	broken  error              // a record was applied in part: nothing may be written any more
+	near    [nearChunks]*chunk   // some of chunks, found without hashing
+	touched []*chunk             // those that differ from the database
+	puts    *pebble.Batch        // rare values since the last write-back, indexed: reads see them
+	frozen  map[int64]*frozenCut // by table: what the database lacks
+	broken  error                // a record was applied in part: nothing may be written any more
 
 	applied bool  // since the last Commit
 	ahead   bool  // the database is behind
@@ -155,7 +160,8 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("open the state in %s: %w", dir, err)
 	}
 	s := &Store{
-		db: db, opt: opt, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{}, sent: -1,
+		db: db, opt: opt, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{},
+		frozen: map[int64]*frozenCut{}, sent: -1,
 	}
 	if err := errors.Join(s.loadHead(), s.loadOutbox()); err != nil {
 		return nil, errors.Join(fmt.Errorf("state in %s: %w", dir, err), db.Close())
@@ -196,8 +202,8 @@ func (s *Store) loadHead() error {
 		return err
 	}
 	d := dec{b: b}
-	if d.u() != 1 {
-		d.fail()
+	if layout := d.u(); layout != stateLayout {
+		return fmt.Errorf("%w: its layout is %d, this binary's %d; remove the state folder to rebuild it from the log", ErrCorrupt, layout, stateLayout)
 	}
 	h := &s.head
 	h.Offset = d.i()
@@ -225,7 +231,7 @@ func (s *Store) loadHead() error {
 
 func (h *Head) encode() []byte {
 	var e enc
-	e.u(1)
+	e.u(stateLayout)
 	e.i(h.Offset)
 	e.i(int64(h.LeaderEpoch))
 	e.u(uint64(h.Checksum))

@@ -25,11 +25,8 @@ func (s *Store) Commit() (Outbox, error) {
 	s.applied = false
 	out := Outbox{Outcomes: s.release(), Cuts: s.cutsDone}
 	s.cutsDone = nil
-	held := s.held
-	if s.puts != nil {
-		held += int64(s.puts.Len())
-	}
-	if held < s.opt.WriteBack && s.logSize < writeBackLog {
+	puts := s.heldPuts()
+	if s.held+puts < s.opt.WriteBack && puts < s.opt.WriteBack/rarePart && s.logSize < writeBackLog {
 		return out, nil
 	}
 	if err := s.writeBack(); err != nil {
@@ -37,6 +34,19 @@ func (s *Store) Commit() (Outbox, error) {
 	}
 	_, err := s.db.AsyncFlush()
 	return out, err
+}
+
+// Rare values may take one part of so many of what is held: each write of a
+// key stays in their batch, also the older ones, and lookups pass them by.
+const rarePart = 6
+
+// heldPuts is about what the batch of rare values takes: its bytes have room
+// to grow as much again, and each is in an index.
+func (s *Store) heldPuts() int64 {
+	if s.puts == nil {
+		return 0
+	}
+	return 2*int64(s.puts.Len()) + 64*int64(s.puts.Count())
 }
 
 // sync writes back what was applied, so that the database can be read.
@@ -137,6 +147,11 @@ func (s *Store) fill(b *pebble.Batch) error {
 	}
 	clear(s.touched)
 	s.touched = s.touched[:0]
+	for _, id := range ids {
+		if err := s.fillFrozen(b, id); err != nil { // z
+			return err
+		}
+	}
 	return nil
 }
 
@@ -185,7 +200,7 @@ func (s *Store) fillEntries(b *pebble.Batch, c *chunk) error {
 func (s *Store) fillMembers(b *pebble.Batch, c *chunk) error {
 	for i := c.stored; i < len(c.entries); i++ {
 		f := &c.entries[i]
-		if !f.member {
+		if !f.member || f.gone {
 			continue
 		}
 		k := binary.BigEndian.AppendUint64(s.key16(keyMembers, uint64(c.key.table), uint64(f.tuple)), f.id)

@@ -22,6 +22,7 @@ type Status struct {
 	ID         string                  `json:"deployment_id"`
 	Brokers    []string                `json:"brokers"`
 	Warehouse  string                  `json:"warehouse"`
+	Catalog    string                  `json:"catalog,omitempty"` // where its tables are served as a REST catalog
 	Heads      []statestore.Head       `json:"heads"` // by transactions partition
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
@@ -32,7 +33,7 @@ type Status struct {
 // Status is where the node stands.
 func (n *Node) Status(ctx context.Context) (*Status, error) {
 	s := &Status{
-		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""),
+		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""), Catalog: n.Catalog(),
 		Shards: n.Shards(), Waiting: map[string]string{},
 	}
 	var err error

@@ -17,6 +17,9 @@ const (
 	// shardMemory: index delta and its merge, a buffer of events with what a
 	// flush makes of it, events read ahead.
 	shardMemory = 224 << 20
+	// leastMemory is what any node may take: below it a state that applies at
+	// full speed would collect a third of its time.
+	leastMemory = 512 << 20
 )
 
 // memory is the limit of this process, for all nodes in it. A user's GOMEMLIMIT
@@ -58,6 +61,7 @@ func (n *Node) sizeMemory(closing bool) {
 		if n.broker != nil {
 			want += brokerMemory
 		}
+		want = max(want, leastMemory)
 	}
 	if want != n.memory && wantMemory(want-n.memory) {
 		n.memory = want

@@ -20,14 +20,14 @@ func TestMemoryLimit(t *testing.T) {
 	n := &Node{shards: map[string]*shardWorker{}, states: make([]*stateWorker, 2)}
 	m := &Node{shards: map[string]*shardWorker{}, broker: &Broker{}}
 	n.sizeMemory(false)
-	n.shards["a"] = nil
+	n.shards["a"], n.shards["b"], n.shards["c"] = nil, nil, nil // more than the least
 	n.sizeMemory(false)
 	m.sizeMemory(false)
-	if got, want := limit(), int64(2*nodeMemory+2*stateMemory+shardMemory+brokerMemory); got != want {
+	if got, want := limit(), int64(nodeMemory+2*stateMemory+3*shardMemory+leastMemory); got != want {
 		t.Errorf("limit %d, want %d", got, want)
 	}
 	n.sizeMemory(true)
-	if got, want := limit(), int64(nodeMemory+brokerMemory); got != want {
+	if got, want := limit(), int64(leastMemory); got != want {
 		t.Errorf("limit %d, want %d", got, want)
 	}
 	m.sizeMemory(true)

@@ -17,6 +17,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/topology/restcatalog"
 )
 
 // ErrConfig marks errors of a configuration that cannot work: exit code 2.
@@ -56,20 +57,23 @@ type NodeOptions struct {
 	// LockWait is how long a data folder may stay locked by another process,
 	// as by a command that looks at it while no node runs. Default: not at all.
 	LockWait time.Duration
-	Logger   *slog.Logger
+	// Catalog, if any, is how the node serves its warehouse to other engines.
+	Catalog *CatalogOptions
+	Logger  *slog.Logger
 }
 
 // Node runs roles over one deployment.
 type Node struct {
 	Conn
-	opt    NodeOptions
-	log    *slog.Logger
-	lock   *DirLock
-	broker *Broker
-	id     [16]byte // the deployment's
-	states []*stateWorker
-	http   *adminServer
-	disk   *diskGuard
+	opt     NodeOptions
+	log     *slog.Logger
+	lock    *DirLock
+	broker  *Broker
+	id      [16]byte // the deployment's
+	states  []*stateWorker
+	http    *adminServer
+	catalog *restcatalog.Server // as Iceberg tables; nil: not served
+	disk    *diskGuard
 
 	mu      sync.Mutex
 	memory  int64 // wanted of the process (sizeMemory)
@@ -94,6 +98,7 @@ type nodeFile struct {
 	Warehouse  string   `json:"warehouse"`
 	Brokers    []string `json:"brokers"`
 	Admin      string   `json:"admin,omitempty"`
+	Catalog    string   `json:"catalog,omitempty"`
 	PID        int      `json:"pid"`
 	Embedded   bool     `json:"embedded"`
 }
@@ -208,6 +213,9 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 		}
 	}
 	n.sizeMemory(false)
+	if err := n.serveCatalog(); err != nil {
+		return nil, err
+	}
 	if n.http, err = n.serveAdmin(); err != nil {
 		return nil, err
 	}
@@ -330,7 +338,7 @@ func readNodeFile(dir string) (*nodeFile, error) {
 func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
 		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
-		Warehouse: n.store.Location(""), Brokers: n.client.Brokers, Admin: admin, PID: os.Getpid(), Embedded: n.broker != nil,
+		Warehouse: n.store.Location(""), Brokers: n.client.Brokers, Admin: admin, Catalog: n.Catalog(), PID: os.Getpid(), Embedded: n.broker != nil,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -490,8 +498,11 @@ func (n *Node) release() error {
 	n.cancel()
 	n.sizeMemory(true)
 	var err error
+	if n.catalog != nil {
+		err = n.catalog.Close()
+	}
 	if n.http != nil {
-		err = n.http.close()
+		err = errors.Join(err, n.http.close())
 	}
 	if n.producer != nil {
 		n.producer.Close()

@@ -106,7 +106,7 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.output, "output", "table", "form of a result: table, json, jsonl or csv")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes on stderr, only warnings and errors")
-	f.StringVar(&a.logLevel, "log-level", "", "least level that is logged: debug, info, warn or error (default info for run, else warn)")
+	f.StringVar(&a.logLevel, "log-level", "", "least level that is logged: debug, info, warn or error (default info for run and serve, else warn)")
 	f.StringVar(&a.logFormat, "log-format", "text", "form of log lines: text or json")
 	f.StringVar(&a.file, "config", "", "YAML `file` with the deployment's configuration")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -115,7 +115,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.versionCommand(), a.completionCommand(root), a.configCommand(),
 		a.demoCommand(), a.runCommand(), a.loadCommand(), a.produceCommand(), a.deleteCommand(), a.tableCommand(), a.statusCommand(), a.lettersCommand(), a.transactionCommand(),
-		a.inspectCommand(), a.scanCommand(), a.snapshotsCommand(), a.filesCommand(),
+		a.inspectCommand(), a.scanCommand(), a.snapshotsCommand(), a.filesCommand(), a.catalogCommand(),
 		a.benchCommand(), a.benchNodeCommand(),
 	)
 	wrapArgs(root)
@@ -184,7 +184,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	}
 	a.mode = mode
 	level := slog.LevelWarn
-	if cmd.Name() == "run" {
+	if cmd.Name() == "run" || cmd.Name() == "serve" {
 		level = slog.LevelInfo
 	}
 	if a.logLevel != "" {

@@ -26,16 +26,19 @@ const maxConfigBytes = 4 << 20
 // fileConfig is the configuration file. Keys of the top level that are also
 // flags give those flags their values; the tags are the keys.
 type fileConfig struct {
-	Data       string        `yaml:"data"`
-	Brokers    []string      `yaml:"brokers"`
-	Warehouse  string        `yaml:"warehouse"`
-	Deployment string        `yaml:"deployment"`
-	Partitions int           `yaml:"partitions"`
-	Roles      []string      `yaml:"roles"`
-	LogLevel   string        `yaml:"log_level"`
-	LogFormat  string        `yaml:"log_format"`
-	Catalog    catalogConfig `yaml:"catalog"`
-	Tables     []tableConfig `yaml:"tables"`
+	Data       string   `yaml:"data"`
+	Brokers    []string `yaml:"brokers"`
+	Warehouse  string   `yaml:"warehouse"`
+	Deployment string   `yaml:"deployment"`
+	Partitions int      `yaml:"partitions"`
+	Roles      []string `yaml:"roles"`
+	// Where and with which token the node serves its tables.
+	CatalogListen    string        `yaml:"catalog_listen"`
+	CatalogTokenFile string        `yaml:"catalog_token_file"`
+	LogLevel         string        `yaml:"log_level"`
+	LogFormat        string        `yaml:"log_format"`
+	Catalog          catalogConfig `yaml:"catalog"`
+	Tables           []tableConfig `yaml:"tables"`
 
 	path string
 }
@@ -201,6 +204,8 @@ func (c *fileConfig) flagValues() map[string][]string {
 	text("data", c.Data)
 	text("warehouse", c.Warehouse)
 	text("deployment", c.Deployment)
+	text("catalog-listen", c.CatalogListen)
+	text("catalog-token-file", c.CatalogTokenFile)
 	text("log-level", c.LogLevel)
 	text("log-format", c.LogFormat)
 	if c.Partitions != 0 {

@@ -173,6 +173,12 @@ partitions: 0
 # What this process does: ingest, state, publisher. Empty: all of them.
 roles: []
 
+# Where the node serves its tables as a read-only Iceberg REST catalog (empty:
+# 127.0.0.1:8181, or a free port where that is taken; off: nowhere), and the file
+# with the token that clients must bring. Beyond this machine a token is needed.
+catalog_listen: ""
+catalog_token_file: ""
+
 log_level: info  # debug, info, warn, error
 log_format: text # text, json
 

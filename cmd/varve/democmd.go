@@ -195,6 +195,10 @@ Spark 4.0 with Iceberg 1.10:
     --conf spark.sql.catalog.varve.type=hadoop --conf spark.sql.catalog.varve.warehouse=%[3]s \
     -e "SELECT * FROM varve.%[4]s"
 
+All tables at once: "varve run --data %[5]s" serves them as a REST catalog and prints
+where; then, in DuckDB:
+  ATTACH '' AS lake (TYPE iceberg, ENDPOINT 'http://127.0.0.1:8181', AUTHORIZATION_TYPE 'none');
+
 Go on with it:
   varve scan %[4]s --data %[5]s --where "status = 'paid'"
   varve delete %[4]s --data %[5]s --key order_id=1002

@@ -29,7 +29,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// node is a varve run under test.
+// node is a varve run, or another command that goes on, under test.
 type node struct {
 	out, err syncBuffer
 	stop     context.CancelFunc
@@ -38,11 +38,16 @@ type node struct {
 
 func startNode(t *testing.T, args ...string) *node {
 	t.Helper()
+	return startCommand(t, append([]string{"run"}, args...)...)
+}
+
+func startCommand(t *testing.T, args ...string) *node {
+	t.Helper()
 	n := &node{code: make(chan int, 1)}
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.WithoutCancel(t.Context()))
 	go func() {
-		n.code <- execute(ctx, streams{in: strings.NewReader(""), out: &n.out, err: &n.err}, append([]string{"run", "--output", "json"}, args...))
+		n.code <- execute(ctx, streams{in: strings.NewReader(""), out: &n.out, err: &n.err}, append(args, "--output", "json"))
 	}()
 	t.Cleanup(func() { n.end(t) })
 	eventually(t, func() error {

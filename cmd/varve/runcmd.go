@@ -32,6 +32,7 @@ func (a *app) runCommand() *cobra.Command {
 		roles, tables []string
 		partitions    int
 		onError       string
+		catalog       catalogFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -42,7 +43,9 @@ func (a *app) runCommand() *cobra.Command {
 			"a snapshot before it ends. A second interrupt ends it at once; nothing is lost, the\n" +
 			"next start reads it again.\n\n" +
 			"A configured table whose schema nobody gave gets the one that its topic's first\n" +
-			"events show.",
+			"events show.\n\n" +
+			"It serves the tables of its warehouse to other engines, as a read-only Iceberg REST\n" +
+			"catalog. Beyond this machine it does so only with --catalog-listen and a token.",
 		Example: "  varve run --data ./varve-data\n  varve run --config varve.yaml\n" +
 			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher",
 		Args: cobra.NoArgs,
@@ -62,6 +65,9 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			o.Partitions, o.Tables, o.StopOnError = partitions, tables, onError == "stop"
 			o.LockWait = lockWait
+			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
+				return err
+			}
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -72,6 +78,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables` (default: all)")
 	f.IntVar(&partitions, "partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
+	catalog.add(f)
 	return cmd
 }
 
@@ -98,7 +105,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 		roles = allRoles
 	}
 	if err := a.show(object{
-		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"data", o.Data}, {"roles", roles},
+		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"data", o.Data}, {"roles", roles},
 	}); err != nil {
 		return err
 	}

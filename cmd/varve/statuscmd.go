@@ -66,7 +66,7 @@ func statusObject(st *topology.Status, running bool, shards *rowset) object {
 			t.Pending == nil && !t.Changes, pending, attempts, waits, int64(len(t.Requests)), t.Counts.LateIgnored, deadLetters(&t.Counts)})
 	}
 	return object{
-		{"deployment", st.Deployment}, {"running", running}, {"brokers", st.Brokers}, {"warehouse", st.Warehouse}, {"error", textOrNull(st.Error)},
+		{"deployment", st.Deployment}, {"running", running}, {"brokers", st.Brokers}, {"warehouse", st.Warehouse}, {"catalog", textOrNull(st.Catalog)}, {"error", textOrNull(st.Error)},
 		{"log", logs}, {"tables", tables}, {"shards", shards},
 	}
 }

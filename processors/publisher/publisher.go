@@ -15,7 +15,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
-	"github.com/varve-io/varve/statestore/restcatalog"
+	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Errors that callers decide on, beside ErrConflict and ErrUnknown, and
@@ -107,9 +107,9 @@ func New(cfg Config) *Publisher {
 // Cause is a failure's name in SnapshotFailed.
 func Cause(err error) string {
 	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrForeign), errors.Is(err, restcatalog.ErrConflict):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrForeign), errors.Is(err, restclient.ErrConflict):
 		return "conflict"
-	case errors.Is(err, ErrUnknown), errors.Is(err, restcatalog.ErrUnknown):
+	case errors.Is(err, ErrUnknown), errors.Is(err, restclient.ErrUnknown):
 		return "unknown"
 	case errors.Is(err, errCatalog):
 		return "catalog"

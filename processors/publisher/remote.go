@@ -13,18 +13,18 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/statestore"
-	"github.com/varve-io/varve/statestore/restcatalog"
+	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Remote is a catalog that writes the metadata itself and has other writers
-// (W5). Errors are those of package restcatalog.
+// (W5). Errors are those of package restclient.
 type Remote interface {
 	// CreateNamespace makes a namespace and those above it; nil: it is there.
 	CreateNamespace(ctx context.Context, namespace []string) error
 	// Load is the table as it is now.
-	Load(ctx context.Context, id restcat.Identifier) (*restcatalog.Table, error)
+	Load(ctx context.Context, id restcat.Identifier) (*restclient.Table, error)
 	// Commit applies all updates if all requirements hold.
-	Commit(ctx context.Context, r *restcat.CommitTable) (*restcatalog.Table, error)
+	Commit(ctx context.Context, r *restcat.CommitTable) (*restclient.Table, error)
 }
 
 // BaseMoved says that the catalog knows of the table what the log does not: the
@@ -44,7 +44,7 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 	}
 	id := restcat.IdentifierOf(f.Definition.Name)
 	t, err := p.cfg.Remote.Load(ctx, id)
-	if errors.Is(err, restcatalog.ErrNotFound) {
+	if errors.Is(err, restclient.ErrNotFound) {
 		if f.Head.Build >= 0 {
 			return Result{}, fmt.Errorf("%w: the catalog has no table %s any more; register %s there again, or drop the table here", ErrForeign, id, f.Head.MetadataPath)
 		}
@@ -76,7 +76,7 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 }
 
 // remoteMetadata reads the metadata and makes sure whose it is.
-func remoteMetadata(f *statestore.FrozenCut, id restcat.Identifier, t *restcatalog.Table) (*iceberg.Metadata, error) {
+func remoteMetadata(f *statestore.FrozenCut, id restcat.Identifier, t *restclient.Table) (*iceberg.Metadata, error) {
 	meta, err := iceberg.ParseMetadata(t.Metadata)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the catalog's table %s cannot be read: %w", ErrForeign, id, err)
@@ -167,7 +167,7 @@ func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Met
 
 // moved is a *BaseMoved when the catalog has facts beside main that the state
 // lacks (H5), nil when there are none.
-func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restcatalog.Table) error {
+func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table) error {
 	h, d := &f.Head, f.Definition
 	if meta.LastSequence < h.Sequence || meta.NextRowID < h.NextRowID {
 		return fmt.Errorf("%w: the catalog has sequence number %d and next row id %d, the log %d and %d: they never fall (S1); the catalog was restored from an older copy",

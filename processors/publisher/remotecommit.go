@@ -11,7 +11,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/statestore"
-	"github.com/varve-io/varve/statestore/restcatalog"
+	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // createRemote makes the table, empty, with the UUID that follows from its
@@ -59,7 +59,7 @@ func wantedProperties(d *schemas.Definition) []schemas.Property {
 const propertyGC = "gc.enabled"
 
 // remoteCommitted is the record of a commit without a snapshot.
-func remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restcatalog.Table) record.SnapshotCommitted {
+func remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table) record.SnapshotCommitted {
 	return record.SnapshotCommitted{
 		Cut: f.Cut, Build: f.Build, Parent: f.Head.SnapshotID, Sequence: f.Head.Sequence, FirstRowID: f.Head.NextRowID,
 		TimestampMs: max(meta.LastUpdatedMs, f.Head.TimestampMs), MetadataPath: t.MetadataLocation,
@@ -102,7 +102,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		return n.result, nil
 	}
 	t, err := p.cfg.Remote.Commit(ctx, &c)
-	if errors.Is(err, restcatalog.ErrNotFound) {
+	if errors.Is(err, restclient.ErrNotFound) {
 		return Result{}, fmt.Errorf("%w: the table %s was dropped in the catalog while it was published: %w", ErrForeign, id, err)
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 	}
 	if err != nil {
 		// What the catalog says it took is not what was asked: look again.
-		return Result{}, fmt.Errorf("%w: %w", restcatalog.ErrUnknown, err)
+		return Result{}, fmt.Errorf("%w: %w", restclient.ErrUnknown, err)
 	}
 	r := n.result
 	r.Committed.TimestampMs, r.Committed.MetadataPath = max(after.LastUpdatedMs, f.Head.TimestampMs), t.MetadataLocation
@@ -229,7 +229,7 @@ func definitionUpdates(f *statestore.FrozenCut, meta *iceberg.Metadata) ([]restc
 
 // adoptRemote: the catalog has this cut's snapshot, of which the log does not
 // know (C4). The record is made from the files as they stand there.
-func (p *Publisher) adoptRemote(ctx context.Context, f *statestore.FrozenCut, meta *iceberg.Metadata, t *restcatalog.Table, s *iceberg.Snapshot) (Result, error) {
+func (p *Publisher) adoptRemote(ctx context.Context, f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table, s *iceberg.Snapshot) (Result, error) {
 	if !reaches(meta, mainOf(meta), s.ID) {
 		return Result{}, fmt.Errorf("%w: our snapshot %d was committed, and branch main was set back from it; set it to %d", ErrForeign, s.ID, s.ID)
 	}

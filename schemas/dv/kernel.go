@@ -105,9 +105,8 @@ func checkBoth(x, y *container) error {
 	return err
 }
 
-// unionArrays merges two arrays whose union is an array or less. Each step writes one
-// value and goes on in the array, or both, that it came from, without a branch on the
-// data. Both inputs are subsequences of the output: it ascends only if they do.
+// unionArrays merges two arrays whose union is an array or less. Both inputs are
+// subsequences of the output: it ascends only if they do.
 func (b *builder) unionArrays(x, y *container) error {
 	at := len(b.dst)
 	b.dst = extend(b.dst, len(x.body)+len(y.body))
@@ -115,19 +114,60 @@ func (b *builder) unionArrays(x, y *container) error {
 	if len(p) < len(q) {
 		p, q = q, p
 	}
-	i, j, k := 0, 0, 0
-	if len(p) >= skew*len(q) {
-		for ; j < len(q); j += 2 {
-			v := binary.LittleEndian.Uint16(q[j:])
-			to := lowerBound(p, i, v)
-			k += copy(out[k:], p[i:to])
-			binary.LittleEndian.PutUint16(out[k:], v)
-			k += 2
-			if i = to; i < len(p) && binary.LittleEndian.Uint16(p[i:]) == v {
-				i += 2
-			}
+	var k int
+	switch {
+	case len(p) >= skew*len(q):
+		k = unionSkewed(out, p, q)
+	case len(q) >= mergeInTwo:
+		k = unionInTwo(out, p, q)
+	default:
+		k = unionMerge(out, p, q, merge{})
+	}
+	runs, ascending := countArray(out[:k])
+	if !ascending {
+		return fmt.Errorf("%w: array container %d is not ascending", ErrCorrupt, x.key)
+	}
+	b.dst = b.dst[:at+k]
+	b.array(x.key, at, runs)
+	return nil
+}
+
+// unionSkewed searches the places of the few values of q in p. out has room for both.
+func unionSkewed(out, p, q []byte) int {
+	i, k := 0, 0
+	for j := 0; j < len(q); j += 2 {
+		v := binary.LittleEndian.Uint16(q[j:])
+		to := lowerBound(p, i, v)
+		k += copyNear(out[k:], p[i:], to-i)
+		binary.LittleEndian.PutUint16(out[k:], v)
+		k += 2
+		if i = to; i < len(p) && binary.LittleEndian.Uint16(p[i:]) == v {
+			i += 2
 		}
 	}
+	return k + copy(out[k:], p[i:])
+}
+
+// near is how many bytes copyNear moves at once.
+const near = 64
+
+// copyNear copies the first n bytes of src, and where there is room some more:
+// a copy of one size for all needs no branch that a processor guesses wrong.
+func copyNear(dst, src []byte, n int) int {
+	if n <= near && len(src) >= near && len(dst) >= near {
+		*(*[near]byte)(dst) = *(*[near]byte)(src)
+		return n
+	}
+	return copy(dst, src[:n])
+}
+
+// merge is where a merge of two arrays stands, in bytes: read of both, written.
+type merge struct{ i, j, k int }
+
+// unionMerge ends a merge. Each step writes one value and goes on in the array, or
+// both, that it came from, without a branch on the data.
+func unionMerge(out, p, q []byte, m merge) int {
+	i, j, k := m.i, m.j, m.k
 	for i < len(p)-1 && j < len(q)-1 {
 		v := int(binary.LittleEndian.Uint16(p[i:]))
 		w := int(binary.LittleEndian.Uint16(q[j:]))
@@ -137,14 +177,35 @@ func (b *builder) unionArrays(x, y *container) error {
 		j += 2 &^ (2 * int(uint(v-w)>>(bits.UintSize-1))) // w ≤ v
 	}
 	k += copy(out[k:], p[i:])
-	k += copy(out[k:], q[j:])
-	runs, ascending := countArray(out[:k])
-	if !ascending {
-		return fmt.Errorf("%w: array container %d is not ascending", ErrCorrupt, x.key)
+	return k + copy(out[k:], q[j:])
+}
+
+// mergeInTwo is from how many bytes of the shorter array on a merge is done in two.
+const mergeInTwo = 128
+
+// unionInTwo merges what is below a value in the middle and what is not side by side:
+// a step waits for the one before it, and so two of them wait at once.
+func unionInTwo(out, p, q []byte) int {
+	mid := len(p) / 4 * 2
+	cut := lowerBound(q, 0, binary.LittleEndian.Uint16(p[mid:]))
+	p1, q1, p2, q2 := p[:mid], q[:cut], p[mid:], q[cut:]
+	out2 := out[mid+cut:]
+	var m, n merge
+	for m.i < len(p1)-1 && m.j < len(q1)-1 && n.i < len(p2)-1 && n.j < len(q2)-1 {
+		v, w := int(binary.LittleEndian.Uint16(p1[m.i:])), int(binary.LittleEndian.Uint16(q1[m.j:]))
+		v2, w2 := int(binary.LittleEndian.Uint16(p2[n.i:])), int(binary.LittleEndian.Uint16(q2[n.j:]))
+		binary.LittleEndian.PutUint16(out[m.k:], uint16(min(v, w)))
+		binary.LittleEndian.PutUint16(out2[n.k:], uint16(min(v2, w2)))
+		m.k += 2
+		n.k += 2
+		m.i += 2 &^ (2 * int(uint(w-v)>>(bits.UintSize-1)))
+		n.i += 2 &^ (2 * int(uint(w2-v2)>>(bits.UintSize-1)))
+		m.j += 2 &^ (2 * int(uint(v-w)>>(bits.UintSize-1)))
+		n.j += 2 &^ (2 * int(uint(v2-w2)>>(bits.UintSize-1)))
 	}
-	b.dst = b.dst[:at+k]
-	b.array(x.key, at, runs)
-	return nil
+	k := unionMerge(out, p1, q1, m)
+	k2 := unionMerge(out2, p2, q2, n)
+	return k + copy(out[k:], out2[:k2])
 }
 
 // skew is how many times longer one array must be before the shorter one's values
@@ -181,7 +242,7 @@ func (b *builder) minusArrays(x, y *container) {
 		for ; j < len(q); j += 2 {
 			v := binary.LittleEndian.Uint16(q[j:])
 			to := lowerBound(p, i, v)
-			k += copy(out[k:], p[i:to])
+			k += copyNear(out[k:], p[i:], to-i)
 			if i = to; i < len(p) && binary.LittleEndian.Uint16(p[i:]) == v {
 				i += 2
 			}

@@ -160,6 +160,28 @@ func (c *Catalog) Current(ctx context.Context, tableKey string) (n int, key stri
 	return v.n, v.key, true, nil
 }
 
+// Published finds the version that the hint points to, and the key of its file,
+// with two look-ups and no listing. A writer moves the hint only when the
+// version is durable, so that is true of what is found; it may be the version
+// before the newest for a moment, and after a crash until Repair. Where the
+// hint is of no use it is the newest version. ok is false for a table without
+// versions.
+func (c *Catalog) Published(ctx context.Context, tableKey string) (n int, key string, ok bool, err error) {
+	if n, _, err = c.readHint(ctx, tableKey); err != nil {
+		return 0, "", false, fmt.Errorf("hadoopcat: published version of %s: %w", tableKey, err)
+	}
+	if n > 0 {
+		there, err := c.exists(ctx, versionKey(tableKey, n))
+		if err != nil {
+			return 0, "", false, fmt.Errorf("hadoopcat: published version of %s: %w", tableKey, err)
+		}
+		if there {
+			return n, versionKey(tableKey, n), true, nil
+		}
+	}
+	return c.Current(ctx, tableKey)
+}
+
 // Versions lists the numbers of all versions, ascending.
 func (c *Catalog) Versions(ctx context.Context, tableKey string) ([]int, error) {
 	versions, err := c.list(ctx, tableKey)

@@ -437,3 +437,31 @@ func TestPrune(t *testing.T) {
 	prune(1, at(1), 5)
 	expect(t, s, []int{8, 9}, "9")
 }
+
+// Readers are told only of versions that are durable: those up to the hint.
+func TestPublishedIsWhatTheHintPointsTo(t *testing.T) {
+	s := objstore.NewMem()
+	c := hadoopcat.New(s)
+	published := func(want int) {
+		t.Helper()
+		n, key, ok, err := c.Published(ctx, table)
+		must(t, err)
+		if n != want || ok != (want > 0) || ok && key != fmt.Sprintf("%s/metadata/v%d.metadata.json", table, want) {
+			t.Fatalf("published version %d %q %v, want %d", n, key, ok, want)
+		}
+	}
+	published(0)
+	for n := 1; n <= 3; n++ {
+		must(t, c.Commit(ctx, table, n, metadata(n)))
+		published(n)
+	}
+	// A writer between the version and its hint.
+	must(t, s.Create(ctx, table+"/metadata/v4.metadata.json", metadata(4)))
+	published(3)
+	for _, useless := range []string{"", "x", "9", "3\n", "-1"} {
+		must(t, s.Replace(ctx, table+"/metadata/version-hint.text", []byte(useless)))
+		published(4)
+	}
+	must(t, s.Delete(ctx, table+"/metadata/version-hint.text"))
+	published(4)
+}

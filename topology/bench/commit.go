@@ -38,8 +38,8 @@ func runCommit(ctx context.Context, o *Options) ([]Result, error) {
 		return nil, err
 	}
 	note := fmt.Sprintf("%d tables, %d shards each; a record has a file and %d delete blocks, %d bytes",
-		commitTables, commitShards, appendBlocks, log.bytes/int64(len(log.appends)))
-	o.Logger.Info("log made", "records", len(log.appends))
+		commitTables, commitShards, appendBlocks, log.appends.bytes()/int64(log.appends.len()))
+	o.Logger.Info("log made", "records", log.appends.len())
 	through, err := o.commitThrough(ctx, log)
 	if err != nil {
 		return nil, err
@@ -93,8 +93,9 @@ func (o *Options) commitThrough(ctx context.Context, log *commitLog) (_ []Result
 	start := time.Now()
 	failed := make(chan error, 1)
 	go func() {
-		for i := range log.appends {
-			p.Append(ctx, topics.Transactions, 0, entryOf(&log.appends[i]), func(_ int64, err error) {
+		for i := range log.appends.len() {
+			r := log.appends.at(i)
+			p.Append(ctx, topics.Transactions, 0, entryOf(&r), func(_ int64, err error) {
 				if err != nil {
 					select {
 					case failed <- err:
@@ -121,12 +122,12 @@ func (o *Options) commitThrough(ctx context.Context, log *commitLog) (_ []Result
 		return nil, err
 	}
 	end := Result{
-		Bench: "commit", Figure: float64(len(log.appends)) / wall, Unit: "records/s", Better: Higher, Goal: commitGoal,
+		Bench: "commit", Figure: float64(log.appends.len()) / wall, Unit: "records/s", Better: Higher, Goal: commitGoal,
 		Beside: Beside{"a Pebble key per file reference, one synced commit and one outcome a record", one},
 		CPU:    r.CPU, RSSPeak: r.RSSPeak, Setup: o.setup(1, "none"),
 	}
 	node := end
-	node.Bench, node.Figure, node.Unit = "commit.node", float64(len(log.appends))/r.CPU, "records/cpu-s"
+	node.Bench, node.Figure, node.Unit = "commit.node", float64(log.appends.len())/r.CPU, "records/cpu-s"
 	node.Goal = commitGoal
 	return []Result{end, node}, nil
 }
@@ -142,7 +143,7 @@ func (o *Options) readOutcomes(ctx context.Context, t topology.Topics, log *comm
 		return err
 	}
 	defer r.Close()
-	last := int64(len(log.setup) + len(log.appends) - 1)
+	last := int64(len(log.setup) + log.appends.len() - 1)
 	for {
 		rs, err := r.Poll(ctx, 100*time.Millisecond, 0)
 		if err != nil {
@@ -245,21 +246,22 @@ func (o *Options) commitAlone(ctx context.Context, log *commitLog) (_ *Result, e
 	}
 	var ours, theirs float64
 	var done int64
-	for turn, rest := 1, log.appends; len(rest) > 0; turn++ {
-		part := rest[:min(commitEvery, len(rest))]
-		rest = rest[len(part):]
-		last := len(rest) == 0
+	all := &log.appends
+	for turn, to := 1, 0; to < all.len(); turn++ {
+		from := to
+		to = min(from+commitEvery, all.len())
+		last := to == all.len()
 		flush := turn%flushEvery == 0 || last
-		used, err := cpuOf(ctx, func() error { return applyAll(st, part, last) })
+		used, err := cpuOf(ctx, func() error { return applyAll(st, all, from, to, last) })
 		if err != nil {
 			return nil, err
 		}
 		ours += used
-		if used, err = cpuOf(ctx, func() error { return plainAll(plain, part, flush) }); err != nil {
+		if used, err = cpuOf(ctx, func() error { return plainAll(plain, all, from, to, flush) }); err != nil {
 			return nil, err
 		}
 		theirs += used
-		done += int64(len(part))
+		done += int64(to - from)
 	}
 	x := &Result{
 		Bench: "commit.apply", Figure: float64(done) / ours, Unit: "records/cpu-s", Better: Higher, Goal: applyGoal,
@@ -271,14 +273,15 @@ func (o *Options) commitAlone(ctx context.Context, log *commitLog) (_ *Result, e
 	return x, err
 }
 
-func applyAll(st *statestore.Store, recs []statestore.Record, last bool) error {
-	for i := range recs {
-		out, err := st.Apply(&recs[i])
+func applyAll(st *statestore.Store, log *packedLog, from, to int, last bool) error {
+	for i := from; i < to; i++ {
+		r := log.at(i)
+		out, err := st.Apply(&r)
 		if err != nil {
 			return err
 		}
 		if out.Outcome.Code != record.Accepted {
-			return fmt.Errorf("record %d was %s: %s", recs[i].Offset, out.Outcome.Code, out.Outcome.Reason)
+			return fmt.Errorf("record %d was %s: %s", r.Offset, out.Outcome.Code, out.Outcome.Reason)
 		}
 	}
 	if _, err := st.Commit(); err != nil {
@@ -286,16 +289,17 @@ func applyAll(st *statestore.Store, recs []statestore.Record, last bool) error {
 	}
 	// As in a node: what the broker acknowledged leaves the outbox with the
 	// commit after it.
-	st.Sent(recs[0].Offset - 1)
+	st.Sent(log.first + int64(from) - 1)
 	if last {
 		return st.Flush()
 	}
 	return nil
 }
 
-func plainAll(st *plainState, recs []statestore.Record, flush bool) error {
-	for i := range recs {
-		if _, err := st.apply(&recs[i]); err != nil {
+func plainAll(st *plainState, log *packedLog, from, to int, flush bool) error {
+	for i := from; i < to; i++ {
+		r := log.at(i)
+		if _, err := st.apply(&r); err != nil {
 			return err
 		}
 	}

@@ -32,12 +32,54 @@ const (
 // then AppendRows whose chains take turns.
 type commitLog struct {
 	setup   []statestore.Record
-	appends []statestore.Record
-	bytes   int64 // of keys and values of appends
+	appends packedLog
+}
+
+// packedLog holds records of one type, one after the other: a node holds only
+// what a poll brought, so the collector must not see a log of millions.
+type packedLog struct {
+	first   int64    // offset of the first
+	timeMs  int64    // of all
+	header  []byte   // of all
+	tables  [][]byte // keys
+	table   []uint16 // of each record
+	ends    []uint64 // of each record's value
+	values  []byte
+	keySize int64
+}
+
+func (l *packedLog) add(table int, r *statestore.Record) {
+	for len(l.tables) <= table {
+		l.tables = append(l.tables, nil)
+	}
+	if len(l.table) == 0 {
+		l.first, l.timeMs, l.header = r.Offset, r.TimeMs, r.Header
+	}
+	l.tables[table] = r.Key
+	l.table = append(l.table, uint16(table))
+	l.values = append(l.values, r.Value...)
+	l.ends = append(l.ends, uint64(len(l.values)))
+	l.keySize += int64(len(r.Key))
+}
+
+func (l *packedLog) len() int { return len(l.table) }
+
+// bytes is the size of keys and values.
+func (l *packedLog) bytes() int64 { return int64(len(l.values)) + l.keySize }
+
+// at gives record i; its bytes stand for as long as the log does.
+func (l *packedLog) at(i int) statestore.Record {
+	from := uint64(0)
+	if i > 0 {
+		from = l.ends[i-1]
+	}
+	to := l.ends[i]
+	return statestore.Record{Offset: l.first + int64(i), TimeMs: l.timeMs, Key: l.tables[l.table[i]], Header: l.header, Value: l.values[from:to:to]}
 }
 
 type chain struct {
 	table           string
+	number          int // of the table
 	id              int64
 	key             record.ShardKey
 	epoch           int64
@@ -64,7 +106,7 @@ func newCommitLog(dir string, seed uint64, n int64) (_ *commitLog, err error) {
 		return nil, err
 	}
 	files := map[int64][]uint64{}
-	m.log.appends = make([]statestore.Record, 0, n)
+	m.log.appends.table, m.log.appends.ends = make([]uint16, 0, n), make([]uint64, 0, n)
 	for i := range n {
 		c := chains[i%int64(len(chains))]
 		a, err := m.append(c, files[c.id])
@@ -77,8 +119,7 @@ func newCommitLog(dir string, seed uint64, n int64) (_ *commitLog, err error) {
 			return nil, err
 		}
 		r.Offset = int64(len(m.log.setup)) + i
-		m.log.bytes += int64(len(r.Key) + len(r.Value))
-		m.log.appends = append(m.log.appends, r)
+		m.log.appends.add(c.number, &r)
 	}
 	return &m.log, nil
 }
@@ -104,7 +145,7 @@ func (m *commitLogMaker) begin() ([]*chain, error) {
 		var topic [16]byte
 		topic[15] = byte(t)
 		for p := range commitShards {
-			c := &chain{table: name, id: o.Offset, key: record.ShardKey{TopicID: topic, Topic: "dbserver1." + name, Partition: int32(p)}}
+			c := &chain{table: name, number: t, id: o.Offset, key: record.ShardKey{TopicID: topic, Topic: "dbserver1." + name, Partition: int32(p)}}
 			o, err := m.do(name, c.id, &record.ClaimShard{Shard: c.key})
 			if err != nil {
 				return nil, err

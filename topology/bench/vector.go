@@ -11,7 +11,7 @@ import (
 const vectorGoal = 1.2
 
 func runVector(ctx context.Context, o *Options) ([]Result, error) {
-	rounds := 51
+	rounds := 501
 	if o.Quick {
 		rounds = 3
 	}

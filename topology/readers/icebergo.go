@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/extensions"
+	"github.com/apache/iceberg-go/catalog/rest"
 	icebergio "github.com/apache/iceberg-go/io"
 	"github.com/apache/iceberg-go/table"
 )
@@ -16,8 +18,7 @@ func readIcebergGo(ctx context.Context, metadata string, o Options) (*Table, err
 	if o.Filter != "" {
 		return nil, fmt.Errorf("no filters with iceberg-go here")
 	}
-	tbl, err := table.NewFromLocation(ctx, table.Identifier{"varve", "test"}, metadata,
-		icebergio.LoadFSFunc(o.Properties, metadata), nil)
+	tbl, err := openIcebergGo(ctx, metadata, &o)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrEngine, err)
 	}
@@ -55,6 +56,21 @@ func readIcebergGo(ctx context.Context, metadata string, o Options) (*Table, err
 		}
 	}
 	return t, nil
+}
+
+func openIcebergGo(ctx context.Context, at string, o *Options) (*table.Table, error) {
+	if o.REST == nil {
+		return table.NewFromLocation(ctx, table.Identifier{"varve", "test"}, at, icebergio.LoadFSFunc(o.Properties, at), nil)
+	}
+	opts := []rest.Option{rest.WithAdditionalProps(o.Properties)}
+	if o.REST.Token != "" {
+		opts = append(opts, rest.WithOAuthToken(o.REST.Token))
+	}
+	c, err := rest.NewCatalog(ctx, "varve", o.REST.URI, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return c.LoadTable(ctx, strings.Split(at, "."))
 }
 
 // columnOrder puts the lineage columns first, as Options.Lineage says.

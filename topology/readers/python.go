@@ -36,6 +36,8 @@ type pythonRequest struct {
 	Filter     string            `json:"filter,omitempty"`
 	Lineage    bool              `json:"lineage,omitempty"`
 	Properties map[string]string `json:"properties,omitempty"`
+	URI        string            `json:"uri,omitempty"`
+	Token      string            `json:"token,omitempty"`
 }
 
 type pythonAnswer struct {
@@ -91,7 +93,11 @@ func (p *pythonProcess) read(ctx context.Context, engine Engine, metadata string
 			return nil, err
 		}
 	}
-	line, err := json.Marshal(pythonRequest{engine, metadata, o.Snapshot, o.Columns, o.Filter, o.Lineage, o.Properties})
+	req := pythonRequest{Engine: engine, Metadata: metadata, Snapshot: o.Snapshot, Columns: o.Columns, Filter: o.Filter, Lineage: o.Lineage, Properties: o.Properties}
+	if o.REST != nil {
+		req.URI, req.Token = o.REST.URI, o.REST.Token
+	}
+	line, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
 	}

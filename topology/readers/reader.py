@@ -81,6 +81,22 @@ def quoted(s):
     return "'" + s.replace("'", "''") + "'"
 
 
+def named(s):
+    return '"' + s.replace('"', '""') + '"'
+
+
+def duckdb_attached(con, req):
+    """The table of a REST catalog, which is attached anew: it is read as it is now."""
+    auth = "AUTHORIZATION_TYPE 'none'"
+    if req.get("token"):
+        auth = "TOKEN " + quoted(req["token"])
+    con.execute("DETACH DATABASE IF EXISTS rest")
+    con.execute(f"ATTACH '' AS rest (TYPE iceberg, ENDPOINT {quoted(req['uri'])}, {auth})")
+    namespace, _, table = req["metadata"].rpartition(".")
+    at = f" AT (VERSION => {int(req['snapshot'])})" if req.get("snapshot") else ""
+    return f"rest.{named(namespace)}.{named(table)}{at}"
+
+
 def read_duckdb(req):
     con = duckdb_connection()
     for k, v in (req.get("properties") or {}).items():
@@ -88,10 +104,11 @@ def read_duckdb(req):
     args = [quoted(req["metadata"])]
     if req.get("snapshot"):
         args.append(f"snapshot_from_id={int(req['snapshot'])}")
-    cols = ", ".join('"' + c.replace('"', '""') + '"' for c in req.get("columns") or []) or "*"
+    cols = ", ".join(named(c) for c in req.get("columns") or []) or "*"
     if req.get("lineage"):
         cols = "_row_id, _last_updated_sequence_number, " + cols
-    sql = f"SELECT {cols} FROM iceberg_scan({', '.join(args)})"
+    source = duckdb_attached(con, req) if req.get("uri") else f"iceberg_scan({', '.join(args)})"
+    sql = f"SELECT {cols} FROM {source}"
     if req.get("filter"):
         sql += " WHERE " + req["filter"]
     table = con.execute(sql).to_arrow_table()
@@ -104,7 +121,16 @@ def read_pyiceberg(req):
 
     if req.get("lineage"):
         raise NotImplementedError("PyIceberg does not read row lineage")
-    table = StaticTable.from_metadata(req["metadata"], properties=req.get("properties") or {})
+    properties = dict(req.get("properties") or {})
+    if req.get("uri"):
+        from pyiceberg.catalog.rest import RestCatalog
+
+        properties["uri"] = req["uri"]
+        if req.get("token"):
+            properties["token"] = req["token"]
+        table = RestCatalog("rest", **properties).load_table(tuple(req["metadata"].split(".")))
+    else:
+        table = StaticTable.from_metadata(req["metadata"], properties=properties)
     kwargs = {}
     if req.get("snapshot"):
         kwargs["snapshot_id"] = int(req["snapshot"])

@@ -40,6 +40,14 @@ type Options struct {
 	// Properties are the engine's: file IO properties of PyIceberg and
 	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
 	Properties map[string]string
+	// REST, if any, is the catalog in which the table is looked up by its name.
+	REST *REST
+}
+
+// REST is an Iceberg REST catalog.
+type REST struct {
+	URI   string
+	Token string // none: without authorization
 }
 
 // Table is what an engine read. Null is nil; every other value is the text of
@@ -94,21 +102,21 @@ func (t *Table) Column(name string) []string {
 	return nil
 }
 
-// Read reads a table by the path or URI of a metadata file. The Python
-// engines share one process, started by the first call; calls take turns.
-func Read(ctx context.Context, engine Engine, metadata string, o Options) (*Table, error) {
+// Read reads a table by the path or URI of a metadata file, or with
+// Options.REST by its full name. The Python engines share one process, started by the first call; calls take turns.
+func Read(ctx context.Context, engine Engine, at string, o Options) (*Table, error) {
 	var t *Table
 	var err error
 	switch engine {
 	case IcebergGo:
-		t, err = readIcebergGo(ctx, metadata, o)
+		t, err = readIcebergGo(ctx, at, o)
 	case DuckDB, PyIceberg:
-		t, err = python.read(ctx, engine, metadata, o)
+		t, err = python.read(ctx, engine, at, o)
 	default:
 		return nil, fmt.Errorf("engine %q is none of %v", engine, All)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s reads %s: %w", engine, metadata, err)
+		return nil, fmt.Errorf("%s reads %s: %w", engine, at, err)
 	}
 	return t, nil
 }

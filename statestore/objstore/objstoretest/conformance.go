@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,7 @@ func Conformance(t *testing.T, open func(t *testing.T) objstore.Store) {
 		{"deleting is durable, idempotent and takes many keys", testDelete},
 		{"a listing is in byte order of keys, by prefix and not by folder", testList},
 		{"a listing ends with the caller's error, and allows deletes", testListCallback},
+		{"folders are named once, whatever is in them", testFolders},
 		{"keys outside the alphabet are not written (W1)", testKeys},
 		{"a location has one key and a key one location (W1)", testLocations},
 		{"a cancelled context stops every call", testCancelled},
@@ -402,6 +404,30 @@ func testListCallback(t *testing.T, s objstore.Store) {
 	}
 	must(t, s.List(ctx, "", func(i objstore.Info) error { return s.Delete(ctx, i.Key) }))
 	lists(t, s, "")
+}
+
+func testFolders(t *testing.T, s objstore.Store) {
+	for _, key := range []string{"file", "a/1", "a/2", "a-b/1", "a/deep/er/1", "a/deep/2", "b/c/1"} {
+		must(t, s.Create(ctx, key, []byte(key)))
+	}
+	for dir, want := range map[string]string{"": "a a-b b", "a": "deep", "a/deep": "er", "b": "c", "b/c": "", "none": "", "file": ""} {
+		var got []string
+		must(t, objstore.Folders(ctx, s, dir, func(name string) error {
+			got = append(got, name)
+			return nil
+		}))
+		slices.Sort(got)
+		if strings.Join(got, " ") != want {
+			t.Errorf("folders of %q: %q, want %s", dir, got, want)
+		}
+	}
+	stop := errors.New("enough")
+	mustBe(t, objstore.Folders(ctx, s, "", func(string) error { return stop }), stop)
+	for _, dir := range []string{"..", "a/..", "/", "a/"} {
+		if err := objstore.Folders(ctx, s, dir, func(string) error { return nil }); err == nil {
+			t.Errorf("folders of %q: no error", dir)
+		}
+	}
 }
 
 func testKeys(t *testing.T, s objstore.Store) {

@@ -1,4 +1,4 @@
-// Package restcatalog is a client of Iceberg REST catalogs that others write
+// Package restclient is a client of Iceberg REST catalogs that others write
 // to as well (W5).
 //
 // Owns: the connection, its credentials and their renewal, what an answer means
@@ -17,4 +17,4 @@
 // tests read through it, as another program would. Its clients for SQL, Glue
 // and Hive catalogs are not wired: they commit a metadata file that the client
 // writes, with other rules for conflicts.
-package restcatalog
+package restclient
