@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 )
 
@@ -28,7 +29,7 @@ func (s *Schema) CheckNext(next *Schema, lastColumnID int32) error {
 			return fmt.Errorf("column %q was made a %s, which does not hold every %s", f.Name, g.Type, f.Type)
 		case g.Required != f.Required:
 			return fmt.Errorf("column %q was made optional or required", f.Name)
-		case !bytes.Equal(g.InitialDefault, f.InitialDefault):
+		case !sameDefault(g.Type, f.InitialDefault, g.InitialDefault):
 			return fmt.Errorf("the initial default of column %q was changed", f.Name)
 		}
 	}
@@ -45,4 +46,17 @@ func (s *Schema) CheckNext(next *Schema, lastColumnID int32) error {
 		}
 	}
 	return nil
+}
+
+// sameDefault: writers spell a JSON value in their own ways.
+func sameDefault(t Type, a, b json.RawMessage) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	x, err := ParseJSONValue(t, a)
+	if err != nil {
+		return false
+	}
+	y, err := ParseJSONValue(t, b)
+	return err == nil && bytes.Equal(x, y)
 }

@@ -35,7 +35,7 @@ func TestConfigExampleIsValid(t *testing.T) {
 
 // Every key of the file stands in the example, so that nobody has to guess one.
 func TestConfigExampleNamesEveryKey(t *testing.T) {
-	for _, key := range []string{"data", "brokers", "warehouse", "deployment", "partitions", "roles", "catalog_listen", "catalog_token_file", "log_level", "log_format", "catalog", "type",
+	for _, key := range []string{"data", "brokers", "warehouse", "deployment", "partitions", "roles", "catalog_listen", "catalog_token_file", "log_level", "log_format", "catalog", "type", "uri", "prefix", "token", "credential", "token_uri", "scope", "headers", "ca_file",
 		"tables", "name", "source", "topic", "format", "options", "schema", "key", "append_only", "order_by", "partition_by", "commit_interval",
 		"tombstone_ttl", "retention", "age", "snapshots", "properties"} {
 		if !strings.Contains(configExample, key+":") {

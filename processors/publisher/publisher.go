@@ -111,7 +111,8 @@ func Cause(err error) string {
 		return "conflict"
 	case errors.Is(err, ErrUnknown), errors.Is(err, restclient.ErrUnknown):
 		return "unknown"
-	case errors.Is(err, errCatalog):
+	case errors.Is(err, errCatalog), errors.Is(err, restclient.ErrAway), errors.Is(err, restclient.ErrDenied),
+		errors.Is(err, restclient.ErrNonsense), errors.Is(err, restclient.ErrNotFound):
 		return "catalog"
 	}
 	return "store"

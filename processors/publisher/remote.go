@@ -261,7 +261,7 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 		return stop(err)
 	}
 	ours := d.SchemaByID(int32(meta.CurrentSchema))
-	if ours == nil || string(ours.AppendJSON(nil)) != string(theirs.AppendJSON(nil)) {
+	if ours == nil || ours.CheckNext(theirs, d.LastColumnID) != nil || theirs.CheckNext(ours, meta.LastColumnID) != nil {
 		return stop(errors.New("it is another one than ours of that id"))
 	}
 	if !f.DefChanged && meta.CurrentSchema != int64(d.CurrentSchema) {
