@@ -58,7 +58,7 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 		return Result{}, err
 	}
 	if f.Head.Build < 0 {
-		return Result{Committed: remoteCommitted(f, meta, t)}, nil // made already, by this node or another
+		return Result{Committed: p.remoteCommitted(f, meta, t)}, nil // made already, by this node or another
 	}
 	if own := ownSnapshot(f, meta); own != nil {
 		return p.adoptRemote(ctx, f, meta, t, own)
@@ -69,7 +69,7 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 	if err := meta.CheckWritable(); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
-	if err := moved(f, meta, t); err != nil {
+	if err := moved(f, meta, p.location(t)); err != nil {
 		return Result{}, err
 	}
 	return p.commitRemote(ctx, f, id, meta)
@@ -167,7 +167,7 @@ func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Met
 
 // moved is a *BaseMoved when the catalog has facts beside main that the state
 // lacks (H5), nil when there are none.
-func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table) error {
+func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) error {
 	h, d := &f.Head, f.Definition
 	if meta.LastSequence < h.Sequence || meta.NextRowID < h.NextRowID {
 		return fmt.Errorf("%w: the catalog has sequence number %d and next row id %d, the log %d and %d: they never fall (S1); the catalog was restored from an older copy",
@@ -175,7 +175,7 @@ func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table)
 	}
 	r := record.CatalogBase{
 		Snapshot: h.SnapshotID, Sequence: meta.LastSequence, NextRowID: meta.NextRowID,
-		TimestampMs: max(meta.LastUpdatedMs, h.TimestampMs), MetadataPath: t.MetadataLocation, LastColumnID: d.LastColumnID,
+		TimestampMs: max(meta.LastUpdatedMs, h.TimestampMs), MetadataPath: at, LastColumnID: d.LastColumnID,
 	}
 	why := ""
 	if meta.LastSequence > h.Sequence || meta.NextRowID > h.NextRowID {

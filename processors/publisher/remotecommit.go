@@ -44,7 +44,7 @@ func (p *Publisher) createRemote(ctx context.Context, f *statestore.FrozenCut, i
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Committed: remoteCommitted(f, meta, t)}, nil
+	return Result{Committed: p.remoteCommitted(f, meta, t)}, nil
 }
 
 // wantedProperties are the definition's, and gc.enabled=false unless it says otherwise (S7).
@@ -58,11 +58,20 @@ func wantedProperties(d *schemas.Definition) []schemas.Property {
 
 const propertyGC = "gc.enabled"
 
+// location is where the catalog's metadata lies, as our store spells it: some
+// catalogs write file:/ with fewer slashes.
+func (p *Publisher) location(t *restclient.Table) string {
+	if key, ok := p.cfg.Store.Key(t.MetadataLocation); ok {
+		return p.cfg.Store.Location(key)
+	}
+	return t.MetadataLocation
+}
+
 // remoteCommitted is the record of a commit without a snapshot.
-func remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table) record.SnapshotCommitted {
+func (p *Publisher) remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table) record.SnapshotCommitted {
 	return record.SnapshotCommitted{
 		Cut: f.Cut, Build: f.Build, Parent: f.Head.SnapshotID, Sequence: f.Head.Sequence, FirstRowID: f.Head.NextRowID,
-		TimestampMs: max(meta.LastUpdatedMs, f.Head.TimestampMs), MetadataPath: t.MetadataLocation,
+		TimestampMs: max(meta.LastUpdatedMs, f.Head.TimestampMs), MetadataPath: p.location(t),
 	}
 }
 
@@ -117,7 +126,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		return Result{}, fmt.Errorf("%w: %w", restclient.ErrUnknown, err)
 	}
 	r := n.result
-	r.Committed.TimestampMs, r.Committed.MetadataPath = max(after.LastUpdatedMs, f.Head.TimestampMs), t.MetadataLocation
+	r.Committed.TimestampMs, r.Committed.MetadataPath = max(after.LastUpdatedMs, f.Head.TimestampMs), p.location(t)
 	p.cfg.Logger.Debug("published", "table", f.Definition.Name, "offset", f.Build, "snapshot", n.id, "metadata", t.MetadataLocation,
 		"files", len(r.Committed.Files), "vectors", len(r.Committed.Vectors), "manifests", len(r.Committed.Manifests), "vector_bytes", r.VectorBytes)
 	return r, nil
@@ -248,7 +257,7 @@ func (p *Publisher) adoptRemote(ctx context.Context, f *statestore.FrozenCut, me
 	if err != nil {
 		return Result{}, fmt.Errorf("snapshot %d: %w", s.ID, err)
 	}
-	r.Committed.TimestampMs, r.Committed.MetadataPath = max(meta.LastUpdatedMs, f.Head.TimestampMs), t.MetadataLocation
+	r.Committed.TimestampMs, r.Committed.MetadataPath = max(meta.LastUpdatedMs, f.Head.TimestampMs), p.location(t)
 	p.cfg.Logger.Info("found published", "table", f.Definition.Name, "offset", f.Build, "snapshot", s.ID)
 	return r, nil
 }
