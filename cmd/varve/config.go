@@ -33,12 +33,16 @@ type fileConfig struct {
 	Partitions int      `yaml:"partitions"`
 	Roles      []string `yaml:"roles"`
 	// Where and with which token the node serves its tables.
-	CatalogListen    string        `yaml:"catalog_listen"`
-	CatalogTokenFile string        `yaml:"catalog_token_file"`
-	LogLevel         string        `yaml:"log_level"`
-	LogFormat        string        `yaml:"log_format"`
-	Catalog          catalogConfig `yaml:"catalog"`
-	Tables           []tableConfig `yaml:"tables"`
+	CatalogListen    string `yaml:"catalog_listen"`
+	CatalogTokenFile string `yaml:"catalog_token_file"`
+	// When the state is kept in the object store.
+	CheckpointInterval string        `yaml:"checkpoint_interval"`
+	CheckpointRecords  int64         `yaml:"checkpoint_records"`
+	CheckpointKeep     int           `yaml:"checkpoint_keep"`
+	LogLevel           string        `yaml:"log_level"`
+	LogFormat          string        `yaml:"log_format"`
+	Catalog            catalogConfig `yaml:"catalog"`
+	Tables             []tableConfig `yaml:"tables"`
 
 	path string
 }
@@ -216,6 +220,13 @@ func (c *fileConfig) flagValues() map[string][]string {
 	text("deployment", c.Deployment)
 	text("catalog-listen", c.CatalogListen)
 	text("catalog-token-file", c.CatalogTokenFile)
+	text("checkpoint-interval", c.CheckpointInterval)
+	if c.CheckpointRecords != 0 {
+		out["checkpoint-records"] = []string{strconv.FormatInt(c.CheckpointRecords, 10)}
+	}
+	if c.CheckpointKeep != 0 {
+		out["checkpoint-keep"] = []string{strconv.Itoa(c.CheckpointKeep)}
+	}
 	text("log-level", c.LogLevel)
 	text("log-format", c.LogFormat)
 	if c.Partitions != 0 {

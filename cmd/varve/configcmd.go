@@ -185,6 +185,13 @@ roles: []
 catalog_listen: ""
 catalog_token_file: ""
 
+# When a checkpoint of the state goes to the object store: after so long (off:
+# never) or so many records of the log; and how many of a partition stay. 0 and
+# empty: the defaults of varve run.
+checkpoint_interval: 15m
+checkpoint_records: 0
+checkpoint_keep: 3
+
 log_level: info  # debug, info, warn, error
 log_format: text # text, json
 

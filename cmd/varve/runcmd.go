@@ -32,6 +32,7 @@ func (a *app) runCommand() *cobra.Command {
 		roles, tables []string
 		partitions    int
 		onError       string
+		checkpoints   checkpointFlags
 		catalog       catalogFlags
 	)
 	cmd := &cobra.Command{
@@ -65,6 +66,9 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			o.Partitions, o.Tables, o.StopOnError = partitions, tables, onError == "stop"
 			o.LockWait = lockWait
+			if o.Checkpoints, err = checkpoints.options(); err != nil {
+				return err
+			}
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
 				return err
 			}
@@ -84,6 +88,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables` (default: all)")
 	f.IntVar(&partitions, "partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
+	checkpoints.add(cmd)
 	catalog.add(f)
 	return cmd
 }

@@ -119,7 +119,7 @@ func dataDir(t testing.TB) string {
 	return dir
 }
 
-// toolsDir is the folder of installed test tools.
+// toolsDir is the folder of installed servers.
 func toolsDir() (string, error) {
 	if dir := os.Getenv(ToolsEnv); dir != "" {
 		return dir, nil
