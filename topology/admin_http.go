@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -79,29 +78,9 @@ type adminServer struct {
 }
 
 func (n *Node) serveAdmin() (*adminServer, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for commands: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
-		s, err := n.Status(r.Context())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(s); err != nil {
-			n.log.Debug("status not written", "error", err)
-		}
-	})
+	mux := n.monitorHandler(MonitorOptions{Profiles: n.opt.Monitor.Profiles})
 	mux.HandleFunc("POST /checkpoints", n.serveCheckpoint)
-	s := &adminServer{
-		addr: "http://" + l.Addr().String(), done: make(chan error, 1),
-		srv: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
-	}
-	go func() { s.done <- s.srv.Serve(l) }()
-	return s, nil
+	return listenHTTP("127.0.0.1:0", mux)
 }
 
 // close lets requests under way end, which read the state.

@@ -43,6 +43,10 @@ type CheckpointOptions struct {
 	// more; it must be longer than two checkpoints take, and than the clocks of
 	// node and store differ. Default: checkpoint.DefaultGrace.
 	Grace time.Duration
+	// IndexAppends is how many appends of a shard may be accepted until its key
+	// index goes to the object store, for a member that takes the shard over.
+	// Default: ingest.DefaultCheckpointAppends.
+	IndexAppends int
 	// Rate bounds the upload, in bytes a second. Default: checkpoint.DefaultRate;
 	// below zero: not at all.
 	Rate int64

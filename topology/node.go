@@ -52,6 +52,8 @@ type NodeOptions struct {
 	// taken in, in bytes. Default: DefaultDiskReserve; below zero: they are not
 	// watched, and a disk that gets full may stop the node.
 	DiskReserve int64
+	// Monitor says where the node can be watched. Default: at its loopback port.
+	Monitor MonitorOptions
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
 	// Checkpoints say when the states are kept in the object store.
@@ -70,13 +72,14 @@ type NodeOptions struct {
 // Node runs roles over one deployment.
 type Node struct {
 	Conn
-	opt     NodeOptions
-	log     *slog.Logger
-	lock    *DirLock
-	broker  *Broker
-	id      [16]byte // the deployment's
-	states  []*stateWorker
-	http    *adminServer
+	opt    NodeOptions
+	log    *slog.Logger
+	lock   *DirLock
+	broker *Broker
+	id     [16]byte // the deployment's
+	states []*stateWorker
+	http   *adminServer
+	watched
 	catalog *restcatalog.Server // as Iceberg tables; nil: not served
 	disk    *diskGuard
 
@@ -154,6 +157,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	}
 	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}}
 	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
+	n.metrics = newMetrics(n)
 	if n.has(RoleState) {
 		n.stuck = n.publishStuck
 	}
@@ -168,6 +172,9 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	}
 	n.wait = n.hold
 	if n.lock, err = lockWithin(ctx, opt.Data, opt.LockWait); err != nil {
+		return nil, err
+	}
+	if n.monitor, err = n.serveMonitor(); err != nil {
 		return nil, err
 	}
 	if err := n.openBroker(ctx); err != nil {
@@ -237,6 +244,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if err := n.serveCatalog(); err != nil {
 		return nil, err
 	}
+	n.opened.Store(true)
 	if n.http, err = n.serveAdmin(); err != nil {
 		return nil, err
 	}
@@ -248,6 +256,7 @@ func (n *Node) has(role string) bool { return slices.Contains(n.opt.Roles, role)
 func (n *Node) openBroker(ctx context.Context) (err error) {
 	n.client = n.opt.Client
 	n.client.Brokers = n.opt.Brokers
+	n.client.Hooks = append(slices.Clone(n.client.Hooks), n.metrics.hooks...)
 	if n.client.Logger == nil {
 		n.client.Logger = n.log
 	}

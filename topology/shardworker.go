@@ -194,10 +194,10 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
 		Member: fmt.Sprintf("%s:%d", n.opt.Deployment, p),
 		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
-		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
+		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
-			ctx: n.ctx, producer: n.letters, topic: topic.Name + ".dlq", box: w.box,
+			ctx: n.ctx, producer: n.letters, topic: topic.Name + ".dlq", box: w.box, count: n.metrics.letter,
 			ensure: func(ctx context.Context, topic string) error {
 				_, err := n.admin.EnsureSourceTopic(ctx, topic, 1)
 				return err
@@ -251,6 +251,7 @@ func (w *shardWorker) publish(high int64) {
 	if high < 0 {
 		high = w.status.SourceHigh
 	}
+	waited := w.status.Waiting != ""
 	w.status = ShardStatus{
 		Table: w.cfg.Table, TableID: w.cfg.TableID, Topic: w.cfg.Shard.Topic, Partition: w.cfg.Shard.Partition,
 		Stage: s.Stage(), Position: s.SourceFrom(), SourceEnd: s.SourceEnd(), SourceHigh: high,
@@ -263,6 +264,9 @@ func (w *shardWorker) publish(high int64) {
 		w.status.Waiting = err.Error()
 	} else {
 		w.status.Waiting = w.n.disk.full()
+	}
+	if !waited && w.status.Waiting != "" {
+		w.n.metrics.paused(w.cfg.Table, w.cfg.Shard.Partition)
 	}
 }
 

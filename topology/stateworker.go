@@ -82,6 +82,7 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	w.appender = &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: p, box: w.box}
 	w.machine = state.New(state.Config{
 		Store: st, Bodies: n.bodies, Log: w.appender, Logger: w.log,
+		Applied:  func(o *record.OutcomeMessage) { n.metrics.applied(p, o) },
 		Outcomes: &outcomeSender{ctx: n.ctx, producer: n.producer, topic: n.topics.Outcomes, partition: p, box: w.box},
 	})
 	config := publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log}
@@ -238,6 +239,7 @@ func (w *stateWorker) step(ctx context.Context, wait time.Duration) error {
 		wait = min(2*wait, retryMax)
 	}
 	w.setBodyWait("")
+	w.n.metrics.logRead(w.partition, w.machine.Next(), w.reader.HighWatermark())
 	w.mu.Lock()
 	if o := w.machine.Next() - 1; o != w.applied {
 		w.applied = o
@@ -394,9 +396,11 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		case <-ctx.Done():
 			return
 		}
+		begun := time.Now()
 		res, err := w.pub.Publish(ctx, frozen)
 		<-w.slots
 		if err == nil {
+			w.n.metrics.publishedIn(c.Table, time.Since(begun))
 			w.box.post(func() { w.machine.Published(c.TableID, res.VectorBytes) })
 			if err = w.confirm(ctx, c, &res.Committed); err == nil {
 				wait = retryMin
@@ -416,6 +420,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 				continue
 			}
 		}
+		w.n.metrics.publishFailed(c.Table, err)
 		w.setWaiting(c.TableID, err.Error())
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		if errors.Is(err, publisher.ErrForeign) || errors.Is(err, publisher.ErrInconsistent) {

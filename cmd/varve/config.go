@@ -35,6 +35,10 @@ type fileConfig struct {
 	// Where and with which token the node serves its tables.
 	CatalogListen    string `yaml:"catalog_listen"`
 	CatalogTokenFile string `yaml:"catalog_token_file"`
+	// Where the node can be watched, and with which token.
+	AdminListen    string `yaml:"admin_listen"`
+	AdminTokenFile string `yaml:"admin_token_file"`
+	Pprof          bool   `yaml:"pprof"`
 	// When the state is kept in the object store.
 	CheckpointInterval string        `yaml:"checkpoint_interval"`
 	CheckpointRecords  int64         `yaml:"checkpoint_records"`
@@ -220,6 +224,11 @@ func (c *fileConfig) flagValues() map[string][]string {
 	text("deployment", c.Deployment)
 	text("catalog-listen", c.CatalogListen)
 	text("catalog-token-file", c.CatalogTokenFile)
+	text("admin-listen", c.AdminListen)
+	text("admin-token-file", c.AdminTokenFile)
+	if c.Pprof {
+		out["pprof"] = []string{"true"}
+	}
 	text("checkpoint-interval", c.CheckpointInterval)
 	if c.CheckpointRecords != 0 {
 		out["checkpoint-records"] = []string{strconv.FormatInt(c.CheckpointRecords, 10)}

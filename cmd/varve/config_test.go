@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -35,9 +36,24 @@ func TestConfigExampleIsValid(t *testing.T) {
 
 // Every key of the file stands in the example, so that nobody has to guess one.
 func TestConfigExampleNamesEveryKey(t *testing.T) {
-	for _, key := range []string{"data", "brokers", "warehouse", "deployment", "partitions", "roles", "catalog_listen", "catalog_token_file", "log_level", "log_format", "catalog", "type", "uri", "prefix", "token", "credential", "token_uri", "scope", "headers", "ca_file",
-		"tables", "name", "source", "topic", "format", "options", "schema", "key", "append_only", "order_by", "partition_by", "commit_interval",
-		"tombstone_ttl", "retention", "age", "snapshots", "properties"} {
+	var walk func(t reflect.Type) []string
+	walk = func(t reflect.Type) (out []string) {
+		for k, f := range yamlKeys(t) {
+			out = append(out, k)
+			for f.Kind() == reflect.Slice {
+				f = f.Elem()
+			}
+			if f.Kind() == reflect.Struct {
+				out = append(out, walk(f)...)
+			}
+		}
+		return out
+	}
+	keys := walk(reflect.TypeFor[fileConfig]())
+	if len(keys) < 30 {
+		t.Fatalf("only %d keys", len(keys))
+	}
+	for _, key := range keys {
 		if !strings.Contains(configExample, key+":") {
 			t.Errorf("the example does not show %s", key)
 		}

@@ -185,6 +185,14 @@ roles: []
 catalog_listen: ""
 catalog_token_file: ""
 
+# Where the node can be watched: /metrics for Prometheus, /healthz, /readyz,
+# /status, and with pprof Go's profiles. Empty: a free port of this machine.
+# Beyond this machine a token is needed for all but the probes: in
+# VARVE_ADMIN_TOKEN, or in a file.
+admin_listen: ""
+admin_token_file: ""
+pprof: false
+
 # When a checkpoint of the state goes to the object store: after so long (off:
 # never) or so many records of the log; and how many of a partition stay. 0 and
 # empty: the defaults of varve run.

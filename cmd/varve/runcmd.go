@@ -34,6 +34,7 @@ func (a *app) runCommand() *cobra.Command {
 		onError       string
 		checkpoints   checkpointFlags
 		catalog       catalogFlags
+		monitor       monitorFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -78,6 +79,9 @@ func (a *app) runCommand() *cobra.Command {
 				}
 				o.Catalog = nil
 			}
+			if o.Monitor, err = a.monitorOptions(&monitor); err != nil {
+				return err
+			}
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -90,6 +94,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
 	checkpoints.add(cmd)
 	catalog.add(f)
+	monitor.add(f)
 	return cmd
 }
 
@@ -116,7 +121,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 		roles = allRoles
 	}
 	if err := a.show(object{
-		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"data", o.Data}, {"roles", roles},
+		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"monitor", n.Monitor()}, {"data", o.Data}, {"roles", roles},
 	}); err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ func (s *Shard) checkpoint(ctx context.Context) error {
 	}
 	h := sha256.New()
 	n := &countingWriter{w: io.MultiWriter(w, h)}
+	s.forgetFiles()
 	sd := s.side.encode()
 	_, err = n.Write(binary.BigEndian.AppendUint32(nil, uint32(len(sd))))
 	if err == nil {

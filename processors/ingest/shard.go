@@ -291,7 +291,10 @@ func (s *Shard) identity() []byte {
 func (s *Shard) Close() error {
 	var err error
 	if s.index != nil {
-		err = errors.Join(s.index.Flush(), s.index.Close())
+		if err = s.index.Flush(); err == nil {
+			s.forgetFiles()
+		}
+		err = errors.Join(err, s.index.Close())
 	}
 	if s.side.Offset >= 0 {
 		err = errors.Join(err, s.side.save(s.cfg.FS, s.cfg.Dir))
