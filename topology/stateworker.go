@@ -53,6 +53,11 @@ type stateWorker struct {
 	slots    chan struct{}
 	bodyWait string      // what the partition waits for before it applies on
 	stopped  atomic.Bool // the partition is not applied any more
+
+	use    sync.RWMutex // held for reading the store by others than its goroutine
+	closed bool
+
+	stopRun context.CancelCauseFunc // ends run with an error
 }
 
 // close ends what an opened worker holds; its goroutine has ended.
@@ -276,14 +281,19 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	var pubs sync.WaitGroup
 	defer pubs.Wait()
 	// Publishers wait for what only this goroutine applies: when it ends, they end.
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	given := ctx
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	w.stopRun = stop
 	pubs.Go(func() { w.keepCheckpoints(ctx) })
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
 	}
 	for ctx.Err() == nil {
 		if err := w.step(ctx, statePoll); err != nil {
+			if ctx.Err() != nil && given.Err() == nil {
+				return context.Cause(ctx)
+			}
 			return err
 		}
 		if !w.n.has(RolePublisher) {
@@ -296,24 +306,42 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 			}
 		}
 	}
+	if given.Err() == nil {
+		return context.Cause(ctx)
+	}
 	return nil
 }
 
+// fail stops the partition for something that one of its publishers met.
+func (w *stateWorker) fail(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		w.stopRun(err)
+	}
+}
+
 // waitPublished asks for the cuts of what was accepted and waits until they are
-// published. Tables whose publishing fails are passed over.
+// published. Tables whose publishing fails are passed over; so is what others
+// append meanwhile.
 func (w *stateWorker) waitPublished(ctx context.Context) error {
 	w.box.post(w.machine.CutSoon)
+	through := map[int64]int64{}
 	for {
 		var waits string
-		err := w.store.Tables(func(t *statestore.TableInfo) error {
+		_, tables, err := w.tables()
+		for _, t := range tables {
+			if _, seen := through[t.ID]; !seen {
+				through[t.ID] = t.LastChange
+			}
 			w.mu.Lock()
 			_, stuck := w.waiting[t.ID]
 			w.mu.Unlock()
-			if !stuck && (t.Pending != nil || t.Changes) {
+			if !stuck && (t.Pending != nil || t.Changes) && t.Head.Through < through[t.ID] {
 				waits = t.Name
 			}
+		}
+		if errors.Is(err, errMoved) {
 			return nil
-		})
+		}
 		if err != nil || waits == "" || w.stopped.Load() {
 			return err
 		}
@@ -384,7 +412,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 			frozen, err = w.store.Frozen(c.TableID)
 		}
 		if err != nil {
-			w.n.fail(fmt.Errorf("table %s: %w", c.Table, err))
+			w.fail(ctx, fmt.Errorf("table %s: %w", c.Table, err))
 			return
 		}
 		if frozen == nil {

@@ -26,12 +26,17 @@ const maxConfigBytes = 4 << 20
 // fileConfig is the configuration file. Keys of the top level that are also
 // flags give those flags their values; the tags are the keys.
 type fileConfig struct {
-	Data       string   `yaml:"data"`
-	Brokers    []string `yaml:"brokers"`
-	Warehouse  string   `yaml:"warehouse"`
-	Deployment string   `yaml:"deployment"`
-	Partitions int      `yaml:"partitions"`
-	Roles      []string `yaml:"roles"`
+	Data             string   `yaml:"data"`
+	Brokers          []string `yaml:"brokers"`
+	Warehouse        string   `yaml:"warehouse"`
+	Deployment       string   `yaml:"deployment"`
+	LogPartitions    int      `yaml:"log_partitions"`
+	Roles            []string `yaml:"roles"`
+	IngestTables     []string `yaml:"ingest_tables"`
+	Partitions       string   `yaml:"partitions"`
+	NodeID           string   `yaml:"node_id"`
+	SessionTimeout   duration `yaml:"session_timeout"`
+	RebalanceTimeout duration `yaml:"rebalance_timeout"`
 	// Where and with which token the node serves its tables.
 	CatalogListen    string `yaml:"catalog_listen"`
 	CatalogTokenFile string `yaml:"catalog_token_file"`
@@ -238,8 +243,18 @@ func (c *fileConfig) flagValues() map[string][]string {
 	}
 	text("log-level", c.LogLevel)
 	text("log-format", c.LogFormat)
-	if c.Partitions != 0 {
-		out["partitions"] = []string{strconv.Itoa(c.Partitions)}
+	text("partitions", c.Partitions)
+	text("node-id", c.NodeID)
+	for name, d := range map[string]duration{"session-timeout": c.SessionTimeout, "rebalance-timeout": c.RebalanceTimeout} {
+		if d != 0 {
+			text(name, time.Duration(d).String())
+		}
+	}
+	if len(c.IngestTables) > 0 {
+		out["tables"] = c.IngestTables
+	}
+	if c.LogPartitions != 0 {
+		out["log-partitions"] = []string{strconv.Itoa(c.LogPartitions)}
 	}
 	if len(c.Brokers) > 0 {
 		out["brokers"] = c.Brokers

@@ -174,11 +174,23 @@ deployment: varve
 
 # Partitions of the transactions topic, recorded at the first start and never
 # changed. 0: 8 on a cluster, 1 on the embedded broker.
-partitions: 0
+log_partitions: 0
 
 # What this process does: ingest, state, publisher. Empty: all of them.
 roles: []
 
+# On a cluster: the tables that this node ingests, names or patterns as shop.*
+# (empty: all), and the source partitions that it takes without sharing them
+# with other nodes, as 0-3,7 (empty: what the group gives it).
+ingest_tables: []
+partitions: ""
+
+# On a cluster: this node's name among those of the deployment (empty: made of
+# host and data folder), the silence after which others take over what it has,
+# and how long dividing the work anew may take.
+node_id: ""
+session_timeout: 45s
+rebalance_timeout: 60s
 # Where the node serves its tables as a read-only Iceberg REST catalog (empty:
 # 127.0.0.1:8181, or a free port where that is taken; off: nowhere), and the file
 # with the token that clients must bring. Beyond this machine a token is needed.

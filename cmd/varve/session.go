@@ -48,6 +48,14 @@ func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 	return o, nil
 }
 
+// shared says that a node is one of those that share a deployment. A command
+// that only looks, or publishes what it changed, takes no part: what it does
+// beside the owners is done twice, to the same end.
+func shared(o *topology.NodeOptions) {
+	o.Groups = len(o.Brokers) > 0
+	o.LeaveGroups = true
+}
+
 // openNode opens and starts a node on the data folder.
 func (a *app) openNode(ctx context.Context, o topology.NodeOptions) (*topology.Node, error) {
 	n, err := topology.OpenNode(ctx, o)
@@ -88,6 +96,9 @@ func (a *app) connect(ctx context.Context, tables []string, roles ...string) (*s
 		return nil, err
 	}
 	o.Tables = tables
+	if slices.Contains(roles, topology.RoleIngest) {
+		shared(&o)
+	}
 	old, err := readNodeFacts(a.data)
 	if err != nil {
 		return nil, err
