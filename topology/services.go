@@ -18,6 +18,7 @@ import (
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Errors of requests to a node.
@@ -46,8 +47,9 @@ type Conn struct {
 	topics     Topics
 	store      objstore.Store
 	bodies     *processors.Bodies
-	producer   *LogProducer // transactions and outcomes
-	letters    *LogProducer // source topics and dead letters
+	producer   *LogProducer       // transactions and outcomes
+	letters    *LogProducer       // source topics and dead letters
+	remote     *restclient.Client // the outside catalog that tables are published to; nil: none, or not known here
 	views      views
 	stuck      func(*statestore.TableInfo) error // why a table will not be published; nil: nobody knows
 	fatal      chan error
@@ -323,12 +325,15 @@ func (n *Conn) EnsureTable(ctx context.Context, def schemas.Definition) (t *stat
 		return nil, false, err
 	}
 	c := record.CreateTable{Definition: def}
+	suffix := true
 	if c.Definition.Location == "" {
-		c.Definition.Location = n.store.Location(tablePath(def.Name))
+		if c.Definition.Location, suffix, err = n.place(ctx, &c.Definition); err != nil {
+			return nil, false, err
+		}
 	}
 	if used, err := n.folderUsed(ctx, def.Name); err != nil {
 		return nil, false, err
-	} else if used {
+	} else if used && suffix {
 		c.SuffixID = true
 	}
 	out, err := n.Request(ctx, def.Name, -1, &c)
