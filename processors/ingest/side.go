@@ -114,6 +114,9 @@ func decodeSide(b []byte) (*side, error) {
 	for n := count(); n > 0 && bad == nil; n-- {
 		id, err := binary.ReadUvarint(r)
 		bad = errors.Join(bad, err)
+		if _, twice := s.Files[id]; twice {
+			bad = errSide
+		}
 		s.Files[id] = fileInfo{Record: varint(), Epoch: varint(), FirstRow: varint()}
 	}
 	for n := count(); n > 0 && bad == nil; n-- {
@@ -128,6 +131,9 @@ func decodeSide(b []byte) (*side, error) {
 		}
 		h, err := r.ReadByte()
 		bad = errors.Join(bad, err)
+		if h > 1 || len(s.Requests) > 0 && q.Offset <= s.Requests[len(s.Requests)-1].Offset {
+			bad = errSide
+		}
 		q.HasOrder, q.Order, q.TimeMs = h == 1, varint(), varint()
 		s.Requests = append(s.Requests, q)
 	}

@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"bytes"
-	"errors"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -61,26 +59,4 @@ func TestSideForgetsFiles(t *testing.T) {
 	if s.sideAge = 1 << 16; !s.sideDue() {
 		t.Fatal("never written")
 	}
-}
-
-// FuzzSide: a damaged side file is an error, and what decodes encodes again.
-func FuzzSide(f *testing.F) {
-	s := newSide()
-	s.Offset, s.IndexAt = 9, 7
-	s.Files[5] = fileInfo{Record: 8, Epoch: 3, FirstRow: -1}
-	s.Requests = []request{{Offset: 6, TimeMs: 1}}
-	f.Add(s.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := decodeSide(b)
-		if err != nil {
-			if !errors.Is(err, errSide) {
-				t.Fatal(err)
-			}
-			return
-		}
-		again, err := decodeSide(s.encode())
-		if err != nil || !bytes.Equal(again.encode(), s.encode()) {
-			t.Fatal("another side", err)
-		}
-	})
 }
