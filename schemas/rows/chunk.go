@@ -25,14 +25,15 @@ const (
 	modeFull // a dictionary page is open, what follows it is plain
 )
 
-// evenUse says whether pages of strings of one length get frames of their own
-// (evenzstd.go). The first such page of a file decides.
-type evenUse uint8
+// use says whether a column is encoded in a special way: strings of one length
+// in frames of their own (evenzstd.go), integers by their differences. The first
+// page of a file to which it applies decides.
+type use uint8
 
 const (
-	evenUndecided evenUse = iota
-	evenYes
-	evenNo
+	undecided use = iota
+	yes
+	no
 )
 
 // page is what the page index says about a finished data page.
@@ -68,8 +69,11 @@ type chunk struct {
 	mode    chunkMode
 	codec   int32
 	decided bool // codec
-	even    evenUse
+	even    use
 	evens   *evenCoder
+	delta   use
+	deltas  []byte
+	narrow  []int32
 	words   wordDict
 	strings byteDict
 
@@ -80,6 +84,7 @@ type chunk struct {
 	thrift    thriftWriter
 	rawSize   int64 // uncompressed bytes with headers
 	plainUsed bool  // some page is plain
+	deltaUsed bool  // some page is DELTA_BINARY_PACKED
 	dictUsed  bool
 	firstRow  int64 // of the open page in the row group
 
@@ -94,7 +99,7 @@ func (c *chunk) reset(l leaf, opts *WriteOptions, enc *zstd.Encoder) {
 	// The codec stays through the file: Parquet would allow another one in each
 	// row group, but some readers take the first for all.
 	c.codec, c.decided = codecZstd, false
-	c.even = evenUndecided
+	c.even, c.delta = undecided, undecided
 	if opts.Uncompressed {
 		c.codec, c.decided = codecUncompressed, true
 	}
@@ -112,7 +117,7 @@ func (c *chunk) resetGroup() {
 	}
 	c.pages, c.body = c.pages[:0], c.body[:0]
 	c.rawSize, c.firstRow = 0, 0
-	c.plainUsed, c.dictUsed = false, false
+	c.plainUsed, c.dictUsed, c.deltaUsed = false, false, false
 	c.group.reset()
 	if c.leaf.phys != physBoolean {
 		if StorageOf(c.leaf.typ) == Bytes {
@@ -398,9 +403,12 @@ func (c *chunk) flushPage() error {
 		return fmt.Errorf("column %q: %w", c.leaf.name, err)
 	}
 	c.raw = raw
-	if encoding == encRLEDictionary {
+	switch encoding {
+	case encRLEDictionary:
 		c.dictUsed = true
-	} else {
+	case encDeltaBinary:
+		c.deltaUsed = true
+	default:
 		c.plainUsed = true
 	}
 	body := c.compress(raw, encoding)
@@ -455,7 +463,7 @@ func (c *chunk) compress(raw []byte, encoding int32) []byte {
 // pack makes a zstd frame of a page.
 func (c *chunk) pack(dst, raw []byte, encoding int32) []byte {
 	length, even := 0, false
-	if c.even != evenNo && encoding == encPlain && c.leaf.phys == physByteArray {
+	if c.even != no && encoding == encPlain && c.leaf.phys == physByteArray {
 		length, even = evenLength(c.plain)
 	}
 	if !even {
@@ -465,14 +473,14 @@ func (c *chunk) pack(dst, raw []byte, encoding int32) []byte {
 		c.evens = &evenCoder{}
 	}
 	head := len(raw) - len(c.plain)
-	if c.even == evenYes {
+	if c.even == yes {
 		return c.evens.encode(dst, raw, head, length)
 	}
 	general := c.zstd.EncodeAll(raw, nil)
 	dst = c.evens.encode(dst, raw, head, length)
 	// It takes a tenth of the time, for which some bytes may be given.
-	if c.even = evenYes; len(dst)*20 > len(general)*21 {
-		c.even = evenNo
+	if c.even = yes; len(dst)*20 > len(general)*21 {
+		c.even = no
 		return append(dst[:0], general...)
 	}
 	return dst
@@ -505,29 +513,41 @@ func (c *chunk) encodeInts(raw []byte, b *bounds) ([]byte, int32, error) {
 	if c.mode != modePlain && c.numberWords(len(c.ints), width, func(i int) uint64 { return uint64(c.ints[i]) }) {
 		return appendIndices(raw, c.idx), encRLEDictionary, nil
 	}
-	switch {
-	case c.opts.DeltaIntegers:
-		return c.encodeDelta(raw)
-	case width == 4:
+	if c.opts.DeltaIntegers && c.delta != no && len(c.ints) > 0 {
+		packed, err := c.packDelta()
+		if err != nil {
+			return raw, 0, err
+		}
+		// The first page decides, for the file. Where a quarter is not gained,
+		// the bytes hold no order.
+		if c.delta == undecided {
+			if c.delta = yes; len(packed)*4 > len(c.ints)*width*3 {
+				c.delta = no
+			}
+		}
+		if c.delta == yes {
+			return append(raw, packed...), encDeltaBinary, nil
+		}
+	}
+	if width == 4 {
 		return appendInt32s(raw, c.ints), encPlain, nil
 	}
 	return appendInt64s(raw, c.ints), encPlain, nil
 }
 
-func (c *chunk) encodeDelta(raw []byte) ([]byte, int32, error) {
+// packDelta encodes the page's integers as DELTA_BINARY_PACKED.
+func (c *chunk) packDelta() (_ []byte, err error) {
 	var coder delta.BinaryPackedEncoding
-	var out []byte
-	var err error
-	if c.leaf.phys == physInt32 {
-		narrow := make([]int32, len(c.ints))
-		for i, v := range c.ints {
-			narrow[i] = int32(v)
-		}
-		out, err = coder.EncodeInt32(nil, narrow)
-	} else {
-		out, err = coder.EncodeInt64(nil, c.ints)
+	if c.leaf.phys == physInt64 {
+		c.deltas, err = coder.EncodeInt64(c.deltas, c.ints)
+		return c.deltas, err
 	}
-	return append(raw, out...), encDeltaBinary, err
+	c.narrow = grown(c.narrow[:0], len(c.ints))
+	for i, v := range c.ints {
+		c.narrow[i] = int32(v)
+	}
+	c.deltas, err = coder.EncodeInt32(c.deltas, c.narrow)
+	return c.deltas, err
 }
 
 func (c *chunk) encodeFloats(raw []byte, b *bounds) ([]byte, int32, error) {

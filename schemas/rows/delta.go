@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// readDelta decodes DELTA_BINARY_PACKED and returns what lies behind it. At
-// most limit values are taken; bits is the width of the physical type, by
+// readDelta appends what DELTA_BINARY_PACKED holds, and returns what lies behind
+// it. At most limit values are taken; width is that of the physical type, by
 // which sums wrap.
-func readDelta(b []byte, limit, width int) (out []int64, rest []byte, err error) {
-	short := func() ([]int64, []byte, error) { return nil, nil, errShortValues }
+func readDelta(out []int64, b []byte, limit, width int) (_ []int64, rest []byte, err error) {
+	short := func() ([]int64, []byte, error) { return out, nil, errShortValues }
 	var head [3]uint64 // values of a block, miniblocks of a block, values
 	for i := range head {
 		v, n := binary.Uvarint(b)
@@ -26,10 +26,10 @@ func readDelta(b []byte, limit, width int) (out []int64, rest []byte, err error)
 	}
 	b = b[n:]
 	if total == 0 {
-		return nil, b, nil
+		return out, b, nil
 	}
 	if block == 0 || block > 1<<24 || minis == 0 || minis > block || block%minis != 0 || block/minis%8 != 0 {
-		return nil, nil, fmt.Errorf("a delta block is ill-formed: %w", ErrBadFile)
+		return out, nil, fmt.Errorf("a delta block is ill-formed: %w", ErrBadFile)
 	}
 	mini := int(block / minis)
 	wrap := func(v int64) int64 {
@@ -52,7 +52,7 @@ func readDelta(b []byte, limit, width int) (out []int64, rest []byte, err error)
 				break
 			}
 			if w > 64 {
-				return nil, nil, fmt.Errorf("deltas of %d bits: %w", w, ErrBadFile)
+				return out, nil, fmt.Errorf("deltas of %d bits: %w", w, ErrBadFile)
 			}
 			size := mini / 8 * int(w)
 			count := min(mini, left)
@@ -63,15 +63,34 @@ func readDelta(b []byte, limit, width int) (out []int64, rest []byte, err error)
 				}
 				size = len(b)
 			}
-			for i := range count {
-				last = wrap(last + least + int64(bitsAt(b[:size], i*int(w), int(w))))
-				out = append(out, last)
+			at := len(out)
+			out = grown(out, count)
+			unpackDeltas(out[at:], b[:size], int(w))
+			for i, d := range out[at:] {
+				last = wrap(last + least + d)
+				out[at+i] = last
 			}
 			b = b[size:]
 			left -= count
 		}
 	}
 	return out, b, nil
+}
+
+// unpackDeltas reads numbers of width bits that lie one after another.
+func unpackDeltas(out []int64, b []byte, width int) {
+	i, pos := 0, 0
+	if width <= 56 {
+		mask := uint64(1)<<width - 1
+		for ; i < len(out) && pos/8+8 <= len(b); i++ {
+			out[i] = int64(binary.LittleEndian.Uint64(b[pos/8:]) >> (pos % 8) & mask)
+			pos += width
+		}
+	}
+	for ; i < len(out); i++ {
+		out[i] = int64(bitsAt(b, pos, width))
+		pos += width
+	}
 }
 
 // bitsAt reads width ≤ 64 bits at a bit position.
@@ -87,7 +106,7 @@ func bitsAt(b []byte, pos, width int) (v uint64) {
 
 // deltaLengths appends n values of DELTA_LENGTH_BYTE_ARRAY.
 func (r *chunkReader) deltaLengths(b []byte, n int) error {
-	lengths, rest, err := readDelta(b, n, 32)
+	lengths, rest, err := readDelta(nil, b, n, 32)
 	if err != nil {
 		return err
 	}
@@ -109,11 +128,11 @@ func (r *chunkReader) deltaLengths(b []byte, n int) error {
 // deltaStrings appends n values of DELTA_BYTE_ARRAY: each begins with so many
 // bytes of the one before.
 func (r *chunkReader) deltaStrings(b []byte, n int) error {
-	prefixes, rest, err := readDelta(b, n, 32)
+	prefixes, rest, err := readDelta(nil, b, n, 32)
 	if err != nil {
 		return err
 	}
-	lengths, rest, err := readDelta(rest, n, 32)
+	lengths, rest, err := readDelta(nil, rest, n, 32)
 	if err != nil {
 		return err
 	}

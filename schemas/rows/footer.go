@@ -159,11 +159,11 @@ func (w *Writer) appendGroup(t *thriftWriter, g int) {
 
 func (m *chunkMeta) appendMeta(t *thriftWriter, l *leaf) {
 	var encodings []int64
-	if m.dict || m.plain && !m.delta {
+	if m.dict || m.plain {
 		encodings = append(encodings, encPlain)
 	}
 	encodings = append(encodings, encRLE)
-	if m.plain && m.delta {
+	if m.delta {
 		encodings = append(encodings, encDeltaBinary)
 	}
 	if m.dict {

@@ -696,15 +696,14 @@ func (r *chunkReader) other(enc int64, b []byte, n int) error {
 		if r.leaf.phys == physInt32 {
 			width = 32
 		}
-		v, _, err := readDelta(b, n, width)
-		if err != nil {
+		at := len(c.Ints)
+		var err error
+		if c.Ints, _, err = readDelta(c.Ints, b, n, width); err != nil {
 			return err
 		}
-		if len(v) < n {
+		if len(c.Ints) < at+n {
 			return errShortValues
 		}
-		at := len(c.Ints)
-		c.Ints = append(c.Ints, v...)
 		return r.checkInts(c, at)
 	case enc == encDeltaLength && r.leaf.phys == physByteArray:
 		return r.deltaLengths(b, n)

@@ -395,8 +395,7 @@ func (w *Writer) endGroup() error {
 			m.pages[j].offset += m.dataOffset
 		}
 		m.codec = c.codec
-		m.dict, m.plain = c.dictUsed, c.plainUsed
-		m.delta = c.opts.DeltaIntegers && StorageOf(c.leaf.typ) == Ints && c.leaf.phys != physBoolean
+		m.dict, m.plain, m.delta = c.dictUsed, c.plainUsed, c.deltaUsed
 		m.values = int64(w.groupRows)
 		m.raw, m.packed = c.rawSize, w.offset-start
 		m.bounds = c.group
