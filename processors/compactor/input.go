@@ -24,6 +24,7 @@ type input struct {
 	keys   *rows.KeyEncoder
 	narrow int // the column of a narrow key
 	reader countingReader
+	file   *rows.File
 	scan   *rows.Scan
 	dead   roaring.IntPeekable
 	live   int64 // rows of the range that are not dead
@@ -33,6 +34,13 @@ type input struct {
 	keyParts              []*rows.Part
 
 	done bool
+	// block: instead of a window the input stands before a row group that may be
+	// copied as it is. Its only key is the group's first.
+	block     *block
+	least     int64        // rows that a block has at least
+	refused   map[int]bool // row groups that were found to be no block
+	keyFields []schemas.Field
+
 	// The window's live rows and, for each, the first 8 bytes of its key. wide:
 	// the whole keys, row i's is data[ends[i-1]:ends[i]].
 	rows  []uint32
@@ -92,6 +100,10 @@ func openInput(src *Input, j *Job, readAhead int) (*input, error) {
 		want = append(want, schemas.Field{ID: id, Name: name, Type: schemas.Of(schemas.Long)})
 		return len(want) - 1
 	}
+	in.file = f
+	if in.least = j.copyRows; in.least == 0 {
+		in.least = minCopyRows
+	}
 	in.rowID = add(schemas.RowIDField, schemas.RowIDColumn)
 	in.lastSeq = add(schemas.LastSeqField, schemas.LastSeqName)
 	in.order = add(schemas.OrderField, schemas.OrderColumn)
@@ -99,6 +111,7 @@ func openInput(src *Input, j *Job, readAhead int) (*input, error) {
 		return nil, err
 	}
 	if j.Keys != nil {
+		in.keyFields = keyFieldsOf(j.Schema, j.Keys)
 		for _, id := range j.Keys.Fields() {
 			at := j.Schema.ByID(id)
 			if at < 0 {
@@ -130,34 +143,46 @@ func (in *input) openDead() error {
 	return nil
 }
 
-// load moves on to the next window that has a live row.
+// load moves on to the next window that has a live row, or to a block.
 func (in *input) load() error {
 	for {
-		n, err := in.scan.Next(windowRows)
-		if errors.Is(err, io.EOF) {
-			in.done = true
-			in.rows, in.heads = in.rows[:0], in.heads[:0]
-			in.at = 0
-			if in.given != in.live {
-				return fmt.Errorf("%d live rows were read, not %d", in.given, in.live)
-			}
-			return nil
-		}
-		if err != nil {
+		found, err := in.findBlock()
+		if err != nil || found {
 			return err
 		}
-		in.findLive(n)
-		if len(in.rows) == 0 {
-			continue
+		if more, err := in.window(); err != nil || !more {
+			return err
 		}
-		in.given += int64(len(in.rows))
-		in.at = 0
-		in.lineage(n)
-		if in.keys == nil {
-			return nil
-		}
-		return in.makeKeys()
 	}
+}
+
+// window moves on to the next rows; more says that none of them lives.
+func (in *input) window() (more bool, err error) {
+	in.block = nil
+	n, err := in.scan.Next(windowRows)
+	if errors.Is(err, io.EOF) {
+		in.done = true
+		in.rows, in.heads = in.rows[:0], in.heads[:0]
+		in.at = 0
+		if in.given != in.live {
+			return false, fmt.Errorf("%d live rows were read, not %d", in.given, in.live)
+		}
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	in.findLive(n)
+	if len(in.rows) == 0 {
+		return true, nil
+	}
+	in.given += int64(len(in.rows))
+	in.at = 0
+	in.lineage(n)
+	if in.keys == nil {
+		return false, nil
+	}
+	return false, in.makeKeys()
 }
 
 // findLive lists the window's rows that are not dead.
@@ -242,6 +267,8 @@ func head(key []byte) uint64 {
 	copy(b[:], key)
 	return binary.BigEndian.Uint64(b[:])
 }
+
+func headBytes(h uint64) []byte { return binary.BigEndian.AppendUint64(nil, h) }
 
 // key is the whole key of live row i of the window.
 func (in *input) key(i int) []byte {

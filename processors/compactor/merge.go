@@ -81,6 +81,8 @@ type Job struct {
 	ReadAheadBytes int64
 	// Progress, if any, is called every some 10,000 rows, on Merge's goroutine.
 	Progress func(Progress)
+
+	copyRows int64 // for tests: instead of minCopyRows
 }
 
 // Progress is how far a job has come.
@@ -104,7 +106,9 @@ type Result struct {
 	Rows    int64 // in all outputs
 	Dropped int64 // dead rows
 	// SameKey counts live rows beyond the first of their key: 0 in a sound table.
+	// Pairs inside a row group that was copied as it is are not counted again.
 	SameKey   int64
+	Copied    int64 // rows in row groups that were copied as they are
 	BytesIn   int64
 	BytesOut  int64
 	MapBytes  int64
@@ -284,8 +288,8 @@ func (m *merger) merge(ctx context.Context) error {
 			return err
 		}
 		if spent >= 0 {
-			if err := m.inputs[spent].load(); err != nil {
-				return m.job.Inputs[spent].wrap(err)
+			if err := m.next(ctx, spent); err != nil {
+				return err
 			}
 			if m.job.Keys != nil {
 				m.tree.refilled(spent)
@@ -295,6 +299,34 @@ func (m *merger) merge(ctx context.Context) error {
 			m.job.Progress(m.progress())
 		}
 	}
+}
+
+// next moves an input on whose window is spent, or that stands before a block.
+func (m *merger) next(ctx context.Context, n int) error {
+	in := m.inputs[n]
+	if in.block == nil {
+		return m.named(n, in.load())
+	}
+	if m.out == nil {
+		if err := m.openOutput(ctx); err != nil {
+			return err
+		}
+	}
+	copied, err := m.take(n)
+	if err != nil || !copied {
+		return m.named(n, err)
+	}
+	if err := m.rotate(); err != nil {
+		return err
+	}
+	return m.named(n, in.load())
+}
+
+func (m *merger) named(n int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return m.job.Inputs[n].wrap(err)
 }
 
 func (m *merger) progress() Progress {

@@ -115,6 +115,10 @@ func (t *tree) merge(picks []uint32, limit int) (_ []uint32, spent int) {
 		if in.done {
 			break
 		}
+		if in.block != nil {
+			spent = int(w)
+			break
+		}
 		h := heads[w]
 		if h == last {
 			if !t.wide {

@@ -417,19 +417,7 @@ func (c *chunk) flushPage() error {
 	}
 
 	t := &c.thrift
-	t.reset()
-	t.open(0)
-	t.i32(1, pageData)
-	t.i32(2, int32(len(raw)))
-	t.i32(3, int32(len(body)))
-	t.i32(4, int32(crc32.ChecksumIEEE(body)))
-	t.open(5)
-	t.i32(1, int32(c.rows))
-	t.i32(2, encoding)
-	t.i32(3, encRLE)
-	t.i32(4, encRLE)
-	t.close()
-	t.close()
+	t.dataPageHeader(len(raw), len(body), int32(crc32.ChecksumIEEE(body)), c.rows, encoding)
 	offset := len(c.body)
 	c.body = append(c.body, t.b...)
 	c.body = append(c.body, body...)
@@ -441,6 +429,23 @@ func (c *chunk) flushPage() error {
 	c.group.merge(c.leaf.typ, &b)
 	c.resetPage()
 	return nil
+}
+
+// dataPageHeader writes the header of a data page.
+func (t *thriftWriter) dataPageHeader(raw, packed int, crc int32, rows int, encoding int32) {
+	t.reset()
+	t.open(0)
+	t.i32(1, pageData)
+	t.i32(2, int32(raw))
+	t.i32(3, int32(packed))
+	t.i32(4, crc)
+	t.open(5)
+	t.i32(1, int32(rows))
+	t.i32(2, encoding)
+	t.i32(3, encRLE)
+	t.i32(4, encRLE)
+	t.close()
+	t.close()
 }
 
 // compress packs a page with the column's codec. The first page decides it:

@@ -185,6 +185,8 @@ func (f *File) parse(footer []byte) error {
 				}
 				groups = append(groups, g)
 			})
+		case 6:
+			f.ours = string(t.binary(wire)) == createdBy
 		case 8:
 			encrypted = true
 			return false
@@ -231,7 +233,7 @@ func (t *thriftReader) group() (g fileGroup, err error) {
 }
 
 func (t *thriftReader) chunk() (c fileChunk, err error) {
-	c.size = -1
+	c.size, c.nulls = -1, -1
 	var data, dict int64 = -1, -1
 	t.fields(func(id int16, wire byte) bool {
 		switch {
@@ -246,12 +248,19 @@ func (t *thriftReader) chunk() (c fileChunk, err error) {
 					c.codec = int32(t.integer(wire))
 				case 5:
 					c.values = t.integer(wire)
+				case 6:
+					c.raw = t.integer(wire)
 				case 7:
 					c.size = t.integer(wire)
 				case 9:
 					data = t.integer(wire)
 				case 11:
 					dict = t.integer(wire)
+				case 12:
+					if wire != thriftStruct {
+						return false
+					}
+					t.statistics(&c)
 				default:
 					return false
 				}
@@ -261,6 +270,10 @@ func (t *thriftReader) chunk() (c fileChunk, err error) {
 			c.index = t.integer(wire)
 		case id == 5:
 			c.indexSize = t.integer(wire)
+		case id == 6:
+			c.columnIndex = t.integer(wire)
+		case id == 7:
+			c.columnIndexSize = t.integer(wire)
 		default:
 			return false
 		}
@@ -273,6 +286,22 @@ func (t *thriftReader) chunk() (c fileChunk, err error) {
 		c.offset = dict
 	}
 	return c, err
+}
+
+func (t *thriftReader) statistics(c *fileChunk) {
+	t.fields(func(id int16, wire byte) bool {
+		switch id {
+		case 3:
+			c.nulls = t.integer(wire)
+		case 5:
+			c.hi = t.binary(wire)
+		case 6:
+			c.lo = t.binary(wire)
+		default:
+			return false
+		}
+		return true
+	})
 }
 
 // takeSchema flattens the schema. Only top-level primitives are read; leaves

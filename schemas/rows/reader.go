@@ -33,6 +33,7 @@ type File struct {
 	leaves []fileLeaf
 	groups []fileGroup
 	byID   map[int32]int
+	ours   bool // written by this package
 }
 
 // fileLeaf is one leaf column as the footer describes it.
@@ -56,8 +57,13 @@ type fileChunk struct {
 	offset, size int64 // of all its pages in the file
 	// Where its offset index lies; indexSize ≤ 0: nowhere.
 	index, indexSize int64
-	values           int64
-	codec            int32
+	// What a copy of the chunk needs; raw is 0 where the footer does not say.
+	raw                          int64
+	columnIndex, columnIndexSize int64
+	nulls                        int64  // -1: not told
+	lo, hi                       []byte // of its statistics; nil: none
+	values                       int64
+	codec                        int32
 }
 
 // Open reads a file's footer.

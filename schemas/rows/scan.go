@@ -128,6 +128,9 @@ func (s *Scan) next(limit int) (int, error) {
 // Row is the position in the file of the first row at hand.
 func (s *Scan) Row() int64 { return s.row }
 
+// Len is the number of rows at hand.
+func (s *Scan) Len() int { return s.rows }
+
 // Part is column i, in the order of the fields wanted. The pointer stays the
 // same over the scan; what it points to holds until Next.
 func (s *Scan) Part(i int) *Part { return &s.views[i] }

@@ -375,40 +375,48 @@ func (w *Writer) endGroup() error {
 	}
 	g := rowGroup{offset: w.offset, rows: int64(w.groupRows), chunks: make([]chunkMeta, len(w.cols))}
 	for i, c := range w.cols {
-		if err := c.flushPage(); err != nil {
+		if err := w.emitChunk(c, &g, i, w.groupRows); err != nil {
 			return err
 		}
-		m := &g.chunks[i]
-		start := w.offset
-		if c.dictUsed {
-			m.dictOffset = w.offset
-			if err := w.emit(c.dictionaryPage()); err != nil {
-				return err
-			}
-		}
-		m.dataOffset = w.offset
-		if err := w.emit(c.body); err != nil {
-			return err
-		}
-		m.pages = append([]page(nil), c.pages...)
-		for j := range m.pages {
-			m.pages[j].offset += m.dataOffset
-		}
-		m.codec = c.codec
-		m.dict, m.plain, m.delta = c.dictUsed, c.plainUsed, c.deltaUsed
-		m.values = int64(w.groupRows)
-		m.raw, m.packed = c.rawSize, w.offset-start
-		m.bounds = c.group
-		m.bounds.lo, m.bounds.hi = bytes.Clone(c.group.lo), bytes.Clone(c.group.hi)
-		g.raw += m.raw
-		g.packed += m.packed
-		c.size += m.packed
-		c.file.merge(c.leaf.typ, &c.group)
-		c.resetGroup()
 	}
 	w.groups = append(w.groups, g)
 	w.rows += g.rows
 	w.groupRows = 0
+	return nil
+}
+
+// emitChunk writes what a column has gathered as chunk i of a row group.
+func (w *Writer) emitChunk(c *chunk, g *rowGroup, i, rows int) error {
+	if err := c.flushPage(); err != nil {
+		return err
+	}
+	m := &g.chunks[i]
+	start := w.offset
+	if c.dictUsed {
+		m.dictOffset = w.offset
+		if err := w.emit(c.dictionaryPage()); err != nil {
+			return err
+		}
+	}
+	m.dataOffset = w.offset
+	if err := w.emit(c.body); err != nil {
+		return err
+	}
+	m.pages = append([]page(nil), c.pages...)
+	for j := range m.pages {
+		m.pages[j].offset += m.dataOffset
+	}
+	m.codec = c.codec
+	m.dict, m.plain, m.delta = c.dictUsed, c.plainUsed, c.deltaUsed
+	m.values = int64(rows)
+	m.raw, m.packed = c.rawSize, w.offset-start
+	m.bounds = c.group
+	m.bounds.lo, m.bounds.hi = bytes.Clone(c.group.lo), bytes.Clone(c.group.hi)
+	g.raw += m.raw
+	g.packed += m.packed
+	c.size += m.packed
+	c.file.merge(c.leaf.typ, &c.group)
+	c.resetGroup()
 	return nil
 }
 
