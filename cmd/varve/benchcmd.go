@@ -133,6 +133,11 @@ func rounded(v float64) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v
 	}
-	scale := math.Pow(10, 2-math.Floor(math.Log10(math.Abs(v))))
+	digits := 2 - math.Floor(math.Log10(math.Abs(v)))
+	if digits < 0 {
+		unit := math.Pow(10, -digits)
+		return math.Round(v/unit) * unit
+	}
+	scale := math.Pow(10, digits)
 	return math.Round(v*scale) / scale
 }

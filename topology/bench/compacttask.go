@@ -28,6 +28,7 @@ type compactTask struct {
 	Set        compactSet
 	Dir        string
 	Lineage    bool // the inputs have row ids and sequence numbers
+	Delta      bool // integers as DELTA_BINARY_PACKED
 	Plain      bool // row by row with parquet-go instead
 	CPUProfile string
 }
@@ -94,7 +95,7 @@ func (t *compactTask) merge(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	j := compactor.Job{Schema: schema, Keys: keys, TargetBytes: 1 << 40}
+	j := compactor.Job{Schema: schema, Keys: keys, TargetBytes: 1 << 40, Layout: rows.WriteOptions{DeltaIntegers: t.Delta}}
 	for i, name := range t.Set.Files {
 		f, err := os.Open(name)
 		if err != nil {
