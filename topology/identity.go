@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/objstore"
 )
 
@@ -70,8 +72,16 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Another node of the deployment may have marked it since, and gone on.
+	if have, err := n.store.ReadAll(ctx, key, maxMarkBytes); err == nil && string(have) == id {
+		return nil
+	}
 	for p := range offsets {
-		if offsets[p].High > 1 {
+		fresh, err := n.onlyGeneses(ctx, int32(p), offsets[p].High)
+		if err != nil {
+			return err
+		}
+		if !fresh {
 			return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse (if it is this one and only its mark was lost, make that object with the content %s)",
 				ErrConfig, where, n.opt.Deployment, key, id)
 		}
@@ -81,6 +91,9 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	}
 	err = n.store.Create(ctx, key, []byte(id))
 	if errors.Is(err, objstore.ErrExists) {
+		if have, err := n.store.ReadAll(ctx, key, maxMarkBytes); err == nil && string(have) == id {
+			return nil
+		}
 		return fmt.Errorf("%w: warehouse %s was taken by another deployment of the name %s meanwhile; name another warehouse or another deployment", ErrConfig, where, n.opt.Deployment)
 	}
 	if err != nil {
@@ -132,4 +145,33 @@ func (n *Node) checkConditional(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// maxGeneses is above the number of nodes that may start a deployment at once.
+const maxGeneses = 100
+
+// onlyGeneses says whether a partition of the log holds nothing but geneses:
+// nodes that start a deployment at once each write one, and the first counts.
+func (n *Node) onlyGeneses(ctx context.Context, p int32, high int64) (bool, error) {
+	if high <= 1 || high > maxGeneses {
+		return high <= 1, nil
+	}
+	r, err := OpenLogReader(ctx, n.client, ReaderOptions{Topic: n.topics.Transactions, Partition: p, Offset: 1, MaxBytes: 1 << 20})
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	for r.Next() < high {
+		rs, err := r.Poll(ctx, time.Second, 0)
+		if err != nil {
+			return false, err
+		}
+		for i := range rs {
+			x := stateRecord(&rs[i])
+			if _, typ, _, _, ok := record.PeekHeader(x.Header); !ok || typ != record.TypeSetApplyVersion {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }

@@ -157,6 +157,13 @@ func (m *metrics) logRead(partition int32, next, end int64) {
 	}
 }
 
+// gone: the node does not have the partition's state any more.
+func (m *metrics) gone(partition int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.behind, partition)
+}
+
 // longBehind are the partitions whose state has not seen its log's end for so long.
 func (m *metrics) longBehind(d time.Duration) []int32 {
 	m.mu.Lock()
