@@ -16,6 +16,7 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology/restcatalog"
 )
 
@@ -81,7 +82,10 @@ type NodeOptions struct {
 	LockWait time.Duration
 	// Catalog, if any, is how the node serves its warehouse to other engines.
 	Catalog *CatalogOptions
-	Logger  *slog.Logger
+	// Remote, if any, is the outside catalog that tables are published to.
+	// Default: the tables' own folders.
+	Remote *restclient.Options
+	Logger *slog.Logger
 }
 
 // Node runs roles over one deployment.
@@ -98,12 +102,17 @@ type Node struct {
 	catalog *restcatalog.Server // as Iceberg tables; nil: not served
 	disk    *diskGuard
 
+	publishes *RemoteFacts // nil: to the tables' own folders
+	published bool         // some node on this folder was a publisher
+
 	mu      sync.Mutex
 	memory  int64 // wanted of the process (sizeMemory)
 	shards  map[string]*shardWorker
 	refused map[string]string // why tables are not ingested
 	failed  error             // the first that stopped a role
 	late    []error           // of roles that were ending
+
+	movers map[int64]bool // tables, by id, whose events are moved (K5)
 
 	started       bool
 	ingesting     sync.Mutex // held while shards are taken
@@ -133,9 +142,13 @@ type nodeFile struct {
 	Brokers      []string `json:"brokers"`
 	Admin        string   `json:"admin,omitempty"`
 	Catalog      string   `json:"catalog,omitempty"`
-	PID          int      `json:"pid"`
-	NodeID       string   `json:"node_id,omitempty"`
-	Embedded     bool     `json:"embedded"`
+	// Remote is the outside catalog that tables are published to. Published says
+	// that a publisher ran: where it publishes does not change any more.
+	Remote    *RemoteFacts `json:"remote,omitempty"`
+	Published bool         `json:"published,omitempty"`
+	PID       int          `json:"pid"`
+	NodeID    string       `json:"node_id,omitempty"`
+	Embedded  bool         `json:"embedded"`
 }
 
 // OpenNode starts a node: it locks the data folder, reaches the broker, makes
@@ -224,6 +237,10 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if old != nil && old.Warehouse != n.store.Location("") {
 		return nil, fmt.Errorf("%w: the deployment's warehouse is %s, not %s", ErrConfig, old.Warehouse, n.store.Location(""))
 	}
+	if err := n.openRemote(ctx, old); err != nil {
+		return nil, err
+	}
+	n.published = n.has(RolePublisher) || old != nil && old.Published
 	n.bodies = processors.NewBodies(n.store, opt.Deployment)
 	if err := n.checkLogThere(ctx, old); err != nil {
 		return nil, err
@@ -387,7 +404,7 @@ func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
 		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
 		Warehouse: n.store.Location(""), WarehouseURL: storeURL(n.opt.Warehouse), Brokers: n.client.Brokers, Admin: admin, Catalog: n.Catalog(), PID: os.Getpid(), Embedded: n.broker != nil,
-		NodeID: n.opt.NodeID,
+		NodeID: n.opt.NodeID, Remote: n.publishes, Published: n.published,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {

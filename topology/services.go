@@ -18,6 +18,7 @@ import (
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Errors of requests to a node.
@@ -46,8 +47,9 @@ type Conn struct {
 	topics     Topics
 	store      objstore.Store
 	bodies     *processors.Bodies
-	producer   *LogProducer // transactions and outcomes
-	letters    *LogProducer // source topics and dead letters
+	producer   *LogProducer       // transactions and outcomes
+	letters    *LogProducer       // source topics and dead letters
+	remote     *restclient.Client // the outside catalog that tables are published to; nil: none, or not known here
 	views      views
 	stuck      func(*statestore.TableInfo) error // why a table will not be published; nil: nobody knows
 	fatal      chan error
@@ -323,12 +325,15 @@ func (n *Conn) EnsureTable(ctx context.Context, def schemas.Definition) (t *stat
 		return nil, false, err
 	}
 	c := record.CreateTable{Definition: def}
+	suffix := true
 	if c.Definition.Location == "" {
-		c.Definition.Location = n.store.Location(tablePath(def.Name))
+		if c.Definition.Location, suffix, err = n.place(ctx, &c.Definition); err != nil {
+			return nil, false, err
+		}
 	}
 	if used, err := n.folderUsed(ctx, def.Name); err != nil {
 		return nil, false, err
-	} else if used {
+	} else if used && suffix {
 		c.SuffixID = true
 	}
 	out, err := n.Request(ctx, def.Name, -1, &c)
@@ -362,6 +367,9 @@ func checkIngestable(d *schemas.Definition) error {
 	s := d.Schema()
 	if err := s.Validate(); err != nil {
 		return fmt.Errorf("%w: table %s: %w", ErrConfig, d.Name, err)
+	}
+	if err := checkRepartition(d); err != nil {
+		return err
 	}
 	_, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: d.Schema()})
 	if err == nil && d.Keyed() {
@@ -517,7 +525,12 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 	if err != nil {
 		return err
 	}
-	ends, err := n.admin.Offsets(ctx, t.Definition.SourceTopic)
+	if t.Definition.Rekeyed() {
+		if err := n.waitMoved(ctx, t, progress); err != nil {
+			return err
+		}
+	}
+	ends, err := n.admin.Offsets(ctx, n.shardTopic(t.Definition))
 	if err != nil {
 		return err
 	}
@@ -532,7 +545,7 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 			p.Of += ends[i].High - ends[i].Start
 			end := int64(-1)
 			for _, s := range t.Shards {
-				if s.Partition == int32(i) && s.Topic == t.Definition.SourceTopic {
+				if s.Partition == int32(i) && s.Topic == n.shardTopic(t.Definition) {
 					end = s.SourceEnd
 				}
 			}

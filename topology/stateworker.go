@@ -25,6 +25,8 @@ const (
 	// retryMin and retryMax bound the waits between attempts at what is away.
 	retryMin = 100 * time.Millisecond
 	retryMax = 10 * time.Second
+	// maxMoves bounds how often a catalog that moves again and again is followed without a wait.
+	maxMoves = 16
 	// maxPublishers publish a partition's tables side by side.
 	maxPublishers = 4
 )
@@ -88,7 +90,11 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 		Applied:  func(o *record.OutcomeMessage) { n.metrics.applied(p, o) },
 		Outcomes: &outcomeSender{ctx: n.ctx, producer: n.producer, topic: n.topics.Outcomes, partition: p, box: w.box},
 	})
-	w.pub = publisher.New(publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log})
+	config := publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log}
+	if n.remote != nil {
+		config.Remote = n.remote
+	}
+	w.pub = publisher.New(config)
 	h := st.Head()
 	if h.Offset >= 0 {
 		if h.Deployment != n.id || h.Partition != p {
@@ -394,6 +400,7 @@ func (w *stateWorker) collectMetadata(ctx context.Context) {
 // SnapshotCommitted of it was accepted. Only a foreign commit ends it early.
 func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 	wait := retryMin
+	cause := ""
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
 		build, err := w.pendingBuild(c)
 		if err == nil && build < 0 {
@@ -431,6 +438,16 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		if ctx.Err() != nil {
 			return
 		}
+		var moved *publisher.BaseMoved
+		if errors.As(err, &moved) {
+			// The log takes the catalog's facts, and the cut a new build offset (H5, C4).
+			w.log.Info("the table moved in the catalog", "table", c.Table, "build", frozen.Build, "by", moved.Why)
+			off := w.append(ctx, c, &moved.Record)
+			w.waitApplied(ctx, off)
+			if b, err := w.pendingBuild(c); err == nil && b != frozen.Build && attempt < maxMoves {
+				continue
+			}
+		}
 		w.n.metrics.publishFailed(c.Table, err)
 		w.setWaiting(c.TableID, err.Error())
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
@@ -440,8 +457,10 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 			w.mu.Unlock()
 			return
 		}
-		if attempt == 1 {
-			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: publisher.Cause(err)})
+		// Each cause is recorded when it begins, and a long wait now and then.
+		if now := publisher.Cause(err); moved == nil && (now != cause || attempt&(attempt-1) == 0) {
+			cause = now
+			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: cause})
 		}
 		if sleep(ctx, wait) != nil {
 			return

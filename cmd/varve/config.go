@@ -56,8 +56,18 @@ type fileConfig struct {
 	path string
 }
 
+// catalogConfig is where tables are published.
 type catalogConfig struct {
-	Type string `yaml:"type"`
+	Type       string            `yaml:"type"`
+	URI        string            `yaml:"uri"`
+	Warehouse  string            `yaml:"warehouse"`
+	Prefix     string            `yaml:"prefix"`
+	Token      string            `yaml:"token"`
+	Credential string            `yaml:"credential"`
+	TokenURI   string            `yaml:"token_uri"`
+	Scope      string            `yaml:"scope"`
+	Headers    map[string]string `yaml:"headers"`
+	CAFile     string            `yaml:"ca_file"`
 }
 
 type tableConfig struct {
@@ -78,6 +88,9 @@ type sourceConfig struct {
 	Topic   string            `yaml:"topic"`
 	Format  string            `yaml:"format"`
 	Options map[string]string `yaml:"options"`
+	// Repartition "always" sends the events through an internal topic, where the
+	// table's key decides the partition (K5).
+	Repartition string `yaml:"repartition"`
 }
 
 type retentionConfig struct {
@@ -252,6 +265,7 @@ func (c *fileConfig) flagValues() map[string][]string {
 	if len(c.Roles) > 0 {
 		out["roles"] = c.Roles
 	}
+	c.Catalog.values(out)
 	return out
 }
 
@@ -344,8 +358,8 @@ func (a *app) warnEnvironment(root *cobra.Command) {
 
 // check says what is wrong with a configuration beyond its keys.
 func (c *fileConfig) check() error {
-	if t := c.Catalog.Type; t != "" && t != "embedded" {
-		return usagef("%s: catalog type %q is not built yet; use embedded", c.path, t)
+	if err := c.Catalog.check(); err != nil {
+		return usagef("%s: catalog: %w", c.path, err)
 	}
 	seen := map[string]bool{}
 	for i := range c.Tables {

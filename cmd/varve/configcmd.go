@@ -88,6 +88,12 @@ func (a *app) configShowCommand() *cobra.Command {
 
 // flagText is a flag's value without the brackets of a list.
 func flagText(f *pflag.Flag) string {
+	if secretFlags[f.Name] {
+		if f.Value.String() == f.DefValue {
+			return ""
+		}
+		return "(not shown)"
+	}
 	if s, ok := f.Value.(pflag.SliceValue); ok {
 		return strings.Join(s.GetSlice(), ",")
 	}
@@ -119,6 +125,7 @@ func (t *tableConfig) settings() [][2]string {
 	}
 	add("source.topic", t.Source.Topic)
 	add("source.format", t.Source.Format)
+	add("source.repartition", t.Source.Repartition)
 	maps("source.options.", t.Source.Options)
 	add("schema", t.Schema)
 	add("key", strings.Join(t.Key, ","))
@@ -209,13 +216,26 @@ checkpoint_keep: 3
 log_level: info  # debug, info, warn, error
 log_format: text # text, json
 
+# Where tables are published. embedded: in their own folders (version-hint.text
+# and vN.metadata.json). rest: an Iceberg REST catalog, which others may write to.
+# Where it was once published a table stays.
 catalog:
   type: embedded
+  uri: ""         # rest: https://catalog.example:8181, what stands before /v1
+  warehouse: ""   # what the catalog calls its set of tables, if it needs that
+  prefix: ""      # of its paths; most catalogs name it themselves
+  token: ""       # a bearer token; better in VARVE_CATALOG_ACCESS_TOKEN
+  credential: ""  # or an OAuth2 client, id:secret; better in VARVE_CATALOG_CREDENTIAL
+  token_uri: ""   # where its token is asked; default: the catalog's v1/oauth/tokens
+  scope: ""       # of that token; default: catalog
+  headers: {}     # sent with every request
+  ca_file: ""     # certificates (PEM) that are trusted besides the system's
 
 tables:
   - name: shop.orders
     source:
       topic: dbserver1.shop.orders # default: the table's name
+      # repartition: always        # when equal keys may be in different partitions
       format: debezium-json
       options: {}                  # of the format, for example timestamp.unit: millis
     key: [order_id]                # or append_only: true

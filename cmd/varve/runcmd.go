@@ -85,6 +85,12 @@ func (a *app) runCommand() *cobra.Command {
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
 				return err
 			}
+			if o.Remote != nil {
+				if catalog.listen != "" && catalog.listen != catalogOff {
+					return usagef("--catalog-listen serves the tables' own folders, and the tables are published to %s; leave one of the two out", o.Remote.URI)
+				}
+				o.Catalog = nil
+			}
 			if o.Monitor, err = a.monitorOptions(&monitor); err != nil {
 				return err
 			}

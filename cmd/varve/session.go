@@ -30,7 +30,10 @@ func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log,
 	}
 	old, err := readNodeFacts(a.data)
-	if err != nil || old == nil {
+	if err != nil {
+		return o, err
+	}
+	if o.Remote, err = a.remoteOptions(old); err != nil || old == nil {
 		return o, err
 	}
 	if !a.given("deployment") && old.Deployment != "" {

@@ -498,7 +498,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok {
 			return ErrDropped
 		}
-	case record.TypeAlterTable:
+	case record.TypeAlterTable, record.TypeCatalogBase:
 		s.altered(d)
 	case record.TypeClaimShard:
 		if s.stage == Claiming && isRequest(d, s.claimID) {
