@@ -41,6 +41,7 @@ type app struct {
 	warehouse  string
 	deployment string
 	security   topology.Security
+	outside    outsideFlags
 
 	kafka   topology.ClientOptions // of security
 	cfg     *fileConfig            // never nil once a command runs
@@ -169,6 +170,7 @@ func (a *app) dataFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.data, "data", "./varve-data", "`folder` of local state, embedded broker and embedded lake")
 	f.StringVar(&a.warehouse, "warehouse", "", "lake as a path or `URL` (default: the data folder's own, DATA/lake)")
 	a.kafkaFlags(f)
+	a.outside.add(f)
 }
 
 // brokerFlags adds the flags that say how to reach a deployment's log.

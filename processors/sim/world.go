@@ -40,6 +40,7 @@ type Options struct {
 	Away        bool  // broker and store fail for a while, for owners and members too
 	Steps       int
 	Crashes     bool
+	Disks       bool // states are kept as checkpoints, and disks are lost
 	TwoOwners   bool
 	Requests    bool // DeleteKeys
 	FlushEvery  int  // events that fill a buffer
@@ -346,6 +347,11 @@ func (w *World) outcomeNext() int64 {
 	return 0
 }
 
+// writeBacks are how much a state holds before it writes to its database, by
+// seed: never, rarely, or at nearly every commit, so that a crash goes back to
+// the beginning, some way, or little.
+var writeBacks = []int64{0, 24 << 10, 4 << 10, 1}
+
 func (w *World) addMember(leads bool) error {
 	m := &member{w: w, fs: vfs.NewCrashableMem(), hashes: map[int64]record.Hash{}, leads: leads}
 	w.members = append(w.members, m)
@@ -353,7 +359,7 @@ func (w *World) addMember(leads bool) error {
 }
 
 func (m *member) open() error {
-	st, err := statestore.Open("state", statestore.Options{FS: m.fs, Log: m.w.logger, Cache: 1 << 20, MemTable: 1 << 20})
+	st, err := statestore.Open("state", m.stateOptions())
 	if err != nil {
 		return err
 	}
@@ -388,14 +394,23 @@ func (m *member) apply(n int) error {
 
 // crash loses what was not flushed: the database goes back to an earlier commit.
 func (m *member) crash() error {
-	clone := m.fs.CrashClone(m.w.crashed())
+	clone, before := m.fs.CrashClone(m.w.crashed()), m.machine.Next()
 	if err := m.store.Close(); err != nil {
 		return err
 	}
 	m.fs = clone
 	m.net.dead = true
 	m.cuts = nil
-	return m.open()
+	if err := m.open(); err != nil {
+		return err
+	}
+	switch next := m.machine.Next(); {
+	case next == 0:
+		m.w.saw["state lost"]++
+	case next < before:
+		m.w.saw["state went back"]++
+	}
+	return nil
 }
 
 // crashed is what a crash leaves of what was not synced: all or nothing. (A
@@ -541,6 +556,14 @@ func (o *owner) stopped() error {
 // crash loses the owner's memory, and of its folder what was not made durable.
 func (o *owner) crash() error {
 	o.net.dead = true
+	if o.fs == nil { // the disk is lost
+		if err := o.shard.Abandon(); err != nil {
+			return err
+		}
+		o.fs = vfs.NewCrashableMem()
+		o.w.orphans(o.net)
+		return o.open()
+	}
 	clone := o.fs.CrashClone(o.w.crashed())
 	if err := o.shard.Abandon(); err != nil {
 		return err
