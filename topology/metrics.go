@@ -157,8 +157,9 @@ func (m *metrics) logRead(partition int32, next, end int64) {
 	}
 }
 
-// gone: the node does not have the partition's state any more.
-func (m *metrics) gone(partition int32) {
+// left forgets a partition whose state this node no longer has.
+func (m *metrics) left(partition int32) {
+	m.logEnd.DeleteLabelValues(partitionLabel(partition))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.behind, partition)

@@ -185,7 +185,6 @@ func (n *Node) serveState(ctx context.Context, p int32) (err error) {
 	n.log.Info("state taken", "partition", p, "applied", w.store.Head().Offset)
 	defer func() {
 		n.setState(p, nil)
-		n.metrics.gone(p)
 		head, tables, viewErr := w.tables()
 		err = errors.Join(err, viewErr, w.end())
 		n.dirs[p].resume(head, tables)
