@@ -485,3 +485,79 @@ func TestFenced(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRevokedWhileFlushing: partitions are taken from a member whose flush has
+// no outcome yet, the known way to lose or double rows in a cooperative
+// rebalance. The rebalance waits for it, as long as it may; what has no outcome
+// by then counts once all the same (A3).
+func TestRevokedWhileFlushing(t *testing.T) {
+	ctx := groupContext(t)
+	b := testBroker(t)
+	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1, LeaveGroups: true, RebalanceTimeout: 6 * time.Second}
+	in, st := o, o
+	in.NodeID, in.Roles = "in", []string{RoleIngest}
+	st.NodeID, st.Roles, st.Data = "st", []string{RoleState, RolePublisher}, t.TempDir()
+	a, s := groupNode(ctx, t, in), groupNode(ctx, t, st)
+	if _, err := a.Produce(ctx, "t", 2, rowEvents(200, 50), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.EnsureTable(ctx, testDefinition("t")); err != nil {
+		t.Fatal(err)
+	}
+	events := int64(200)
+	parts := map[string][]int32{"t": {0, 1}}
+	for _, back := range []bool{true, false} { // whether the outcomes come in time
+		if err := a.WaitLoaded(ctx, "t", nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(ctx); err != nil { // nobody decides from here on
+			t.Fatal(err)
+		}
+		produceRows(ctx, t, a, "t", 100, 50)
+		events += 100
+		eventually(ctx, t, "appends are in flight", func() bool {
+			flying := 0
+			for _, x := range a.Shards() {
+				if x.SourceEnd < 0 {
+					flying++
+				}
+			}
+			return flying == 2
+		})
+		began, took := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			a.ingestGroup.m.revoked(parts)
+			took <- time.Since(began)
+		}()
+		const pause = 500 * time.Millisecond
+		if back {
+			if err := sleep(ctx, pause); err != nil {
+				t.Fatal(err)
+			}
+			s = groupNode(ctx, t, st)
+		}
+		d := <-took
+		if limit := a.ingestGroup.m.handover(); back && (d < pause || d >= limit) || !back && d < limit {
+			t.Errorf("the rebalance was held for %s, limit %s", d, limit)
+		}
+		if len(a.Shards()) != 0 {
+			t.Errorf("the member still has %v", a.Shards())
+		}
+		if !back {
+			s = groupNode(ctx, t, st)
+		}
+		a.ingestGroup.assigned(parts)
+	}
+	if err := a.WaitLoaded(ctx, "t", nil); err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Table(ctx, "t")
+	if err != nil || info.Counts.Events != events || info.Rows-info.Dead != 50 {
+		t.Errorf("%d events, %d rows: %v", info.Counts.Events, info.Rows-info.Dead, err)
+	}
+	for _, n := range []*Node{a, s} {
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
