@@ -23,7 +23,7 @@ type Status struct {
 	Brokers    []string                `json:"brokers"`
 	Warehouse  string                  `json:"warehouse"`
 	Catalog    string                  `json:"catalog,omitempty"` // where its tables are served as a REST catalog
-	Heads      []statestore.Head       `json:"heads"` // by transactions partition
+	Heads      []statestore.Head       `json:"heads"`             // by transactions partition
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
 	Waiting    map[string]string       `json:"waiting"` // by table: why it is not ingested, applied or published on
