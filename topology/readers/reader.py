@@ -232,7 +232,7 @@ _sail = None
 
 
 def read_sail(req):
-    """Sail reads the table's folder: Options.Properties location."""
+    """Sail reads the table's folder (Options.Properties location), and does not say which bytes are a uuid (uuid)."""
     global _sail
     if _sail is None:
         from pysail.spark import SparkConnectServer
@@ -249,7 +249,7 @@ def read_sail(req):
     if req.get("snapshot"):
         reader = reader.option("snapshotId", str(req["snapshot"]))
     reader.load(req["properties"]["location"]).createOrReplaceTempView("t")
-    return arrow_columns(spark.sql(spark_sql(req, "t")).toArrow())
+    return arrow_columns(spark.sql(spark_sql(req, "t")).toArrow(), {req["properties"].get("uuid")})
 
 
 ENGINES = {

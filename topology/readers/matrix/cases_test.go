@@ -215,10 +215,15 @@ func cases() []tableCase {
 	return []tableCase{
 		{name: "types.everyday", what: "boolean, int, long, float, double, decimals, date, timestamp, timestamptz, string, binary, fixed, uuid", columns: everyday,
 			filters: []filter{below("id", 40), below("i", 0), text("name", "日本語"), since("day", "date", "1990-01-01")}},
-		one("time", "time", of("00:00:00.000000", "23:59:59.999999", "12:34:56.000001"), nil),
-		one("nanos", "timestamp_ns", instants(nanos, "1970-01-01T00:00:00.000000000", "1969-12-31T23:59:59.999999999", "2200-01-01T00:00:00.000000001"), nil),
+		one("time", "time", of("00:00:00.000000", "23:59:59.999999", "12:34:56.000001"), map[readers.Engine]string{
+			readers.Spark: "Spark does not support time fields", readers.Sail: "[UNSUPPORTED_OPERATION] data type  is not supported.",
+		}),
+		one("nanos", "timestamp_ns", instants(nanos, "1970-01-01T00:00:00.000000000", "1969-12-31T23:59:59.999999999", "2200-01-01T00:00:00.000000001"), map[readers.Engine]string{
+			readers.Spark: "Cannot convert unsupported type to Spark: timestamp_ns", readers.Sail: "cast Timestamp(Nanosecond, None) to Spark data type",
+		}),
 		one("nanostz", "timestamptz_ns", instants(nanosTz, "1970-01-01T00:00:00.000000000+00:00", "1969-12-31T23:59:59.999999999+00:00"), map[readers.Engine]string{
 			readers.DuckDB: "Unrecognized primitive type: timestamptz_ns",
+			readers.Spark:  "Cannot convert unsupported type to Spark: timestamptz_ns", readers.Sail: `cast Timestamp(Nanosecond, Some("UTC")) to Spark data type`,
 		}),
 		part("identity", "identity", country, by(schemas.Identity, 0, "country"), text("country", "São Tomé")),
 		part("bucket", "bucket(4) of the key and of a string", name, by(schemas.Bucket, 4, "id", "name"), text("name", "🐟 fish")),

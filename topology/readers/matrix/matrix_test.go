@@ -325,8 +325,8 @@ func (w *written) read(t *testing.T, ctx context.Context, engine readers.Engine,
 	known, result := w.refused[engine], "✓"
 	for _, q := range w.queries(engine) {
 		q.o.REST = &readers.REST{URI: catalog}
-		if engine == readers.Sail { // it is given the folder
-			q.o.Properties = map[string]string{"location": w.location}
+		if engine == readers.Sail { // it is given the folder, and shows a uuid as bytes
+			q.o.Properties = map[string]string{"location": w.location, "uuid": "u"}
 		}
 		known := known
 		if f := w.filterRefused[engine]; known == "" && q.o.Filter != "" {
