@@ -165,3 +165,21 @@ func CheckTableName(name string) error {
 	}
 	return nil
 }
+
+// PropertyRepartition is the table property that sends a source topic's events
+// through an internal topic, in which the typed key decides the partition (K5).
+// Its one value is RepartitionAlways.
+const (
+	PropertyRepartition = "varve.repartition"
+	RepartitionAlways   = "always"
+)
+
+// Rekeyed says whether the table's events go through an internal topic (K5).
+func (d *Definition) Rekeyed() bool {
+	for i := range d.Properties {
+		if d.Properties[i].Key == PropertyRepartition {
+			return d.Properties[i].Value == RepartitionAlways
+		}
+	}
+	return false
+}

@@ -16,8 +16,8 @@ type Field struct {
 	Type           Type
 	Required       bool
 	Doc            string
-	InitialDefault json.RawMessage
-	WriteDefault   json.RawMessage
+	InitialDefault json.RawMessage `json:",omitempty"` // else a missing one comes back as null
+	WriteDefault   json.RawMessage `json:",omitempty"`
 }
 
 // Schema is one version of a table's columns. Identifier lists the key

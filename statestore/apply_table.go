@@ -251,6 +251,17 @@ func (s *Store) alterTable(r *Record, t *table, a *record.AlterTable, msg *recor
 		changed = true
 	}
 	d.Properties = props
+	if p := a.Policy; p != nil {
+		for _, x := range [...]struct {
+			to   *int64
+			want int64
+		}{{&d.CommitIntervalMs, p.CommitIntervalMs}, {&d.RetentionMs, p.RetentionMs}, {&d.RetentionCount, p.RetentionCount}} {
+			if x.want != 0 && x.want != *x.to {
+				*x.to = x.want
+				changed = true
+			}
+		}
+	}
 	if !checkDefinition(&d) {
 		return reject(record.BadAlter, 4), nil
 	}

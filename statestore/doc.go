@@ -4,7 +4,8 @@
 //
 // Owns: the key layout of the database, what each record does (Apply), the
 // chain hash, dead positions, frozen cuts, the outbox.
-// May touch: its own folder. Sub-packages: keyindex (a shard's key index),
+// May touch: its own folder. Sub-packages: checkpoint (copies of a state in the
+// object store), keyindex (a shard's key index),
 // objstore (object store access), hadoopcat (the embedded catalog's files).
 // Never enters: Kafka, clocks, catalogs, source events, decisions that need
 // anything but state and record (L3).

@@ -543,6 +543,8 @@ func alterFrom(a *args) *record.AlterTable {
 			v.Add = append(v.Add, c)
 		case "widen":
 			v.Widen = append(v.Widen, record.WidenColumn{Name: f[1], Type: typ(strings.Join(f[2:], " "))})
+		case "policy": // commit interval, retention age and count; 0 leaves
+			v.Policy = &record.Policy{CommitIntervalMs: number(a.t, f[1]), RetentionMs: number(a.t, f[2]), RetentionCount: number(a.t, f[3])}
 		default:
 			a.t.Fatalf("alter: %s", l)
 		}
@@ -798,7 +800,8 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 			}
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "current %d, properties %v, location %s", d.CurrentSchema, d.Properties, d.Location)
+		fmt.Fprintf(&b, "current %d, properties %v, location %s\n", d.CurrentSchema, d.Properties, d.Location)
+		fmt.Fprintf(&b, "a cut every %d ms, snapshots kept %d ms and %d of them", d.CommitIntervalMs, d.RetentionMs, d.RetentionCount)
 	case "shards":
 		for _, x := range i.Shards {
 			open := "closed"

@@ -66,6 +66,13 @@ type Options struct {
 	FS vfs.FS
 	// Log receives Pebble's errors. Default: slog.Default().
 	Log *slog.Logger
+	// Fatal is told why the database cannot go on, such as a disk that got full
+	// under its list of files, and must not return: locks are held, and what
+	// waits for them waits for ever. Default: the process logs it and exits with
+	// code 1, which is as safe as a kill.
+	Fatal func(error)
+
+	readOnly bool
 }
 
 // Store is the state of one transactions partition. Its methods are safe for
@@ -143,7 +150,8 @@ func Open(dir string, opt Options) (*Store, error) {
 		DisableWAL:                  true,
 		Merger:                      deadMerger,
 		FormatMajorVersion:          pebble.FormatNewest,
-		Logger:                      pebbleLog{opt.Log},
+		Logger:                      pebbleLog{dir, opt.Log, opt.Fatal},
+		ReadOnly:                    opt.readOnly,
 	}
 	if opt.FS != nil {
 		po.FS = opt.FS
@@ -174,7 +182,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
-	if s.broken == nil {
+	if s.broken == nil && !s.opt.readOnly {
 		err = errors.Join(s.writeBack(), s.db.Flush())
 	}
 	return errors.Join(err, s.db.Close())
@@ -457,15 +465,4 @@ func (s *Store) sortedTables() []int64 {
 func shardKeyBytes(table int64, id shardID) []byte {
 	k := append(key8(keyShard, uint64(table)), id.topic[:]...)
 	return binary.BigEndian.AppendUint32(k, uint32(id.partition))
-}
-
-type pebbleLog struct{ l *slog.Logger }
-
-func (p pebbleLog) Infof(string, ...any) {}
-func (p pebbleLog) Errorf(format string, args ...any) {
-	p.l.Error("state database", "error", fmt.Sprintf(format, args...))
-}
-func (p pebbleLog) Fatalf(format string, args ...any) {
-	p.l.Error("state database", "fatal", fmt.Sprintf(format, args...))
-	panic(fmt.Sprintf(format, args...))
 }

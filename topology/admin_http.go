@@ -26,8 +26,10 @@ type Status struct {
 	Heads      []statestore.Head       `json:"heads"`             // by transactions partition
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
-	Waiting    map[string]string       `json:"waiting"` // by table: why it is not ingested, applied or published on
-	Error      string                  `json:"error,omitempty"`
+	// Checkpoints are those of the partitions whose state the node has.
+	Checkpoints []CheckpointStatus `json:"checkpoints"`
+	Waiting     map[string]string  `json:"waiting"` // by table: why it is not ingested, applied or published on
+	Error       string             `json:"error,omitempty"`
 }
 
 // Status is where the node stands.
@@ -49,6 +51,7 @@ func (n *Node) Status(ctx context.Context) (*Status, error) {
 	n.mu.Unlock()
 	for _, w := range n.states {
 		s.Heads = append(s.Heads, w.store.Head())
+		s.Checkpoints = append(s.Checkpoints, w.checkpointStatus(w.store.Head().Offset))
 		w.mu.Lock()
 		for id, why := range w.waiting {
 			s.Waiting[names[id]] = why
@@ -92,6 +95,7 @@ func (n *Node) serveAdmin() (*adminServer, error) {
 			n.log.Debug("status not written", "error", err)
 		}
 	})
+	mux.HandleFunc("POST /checkpoints", n.serveCheckpoint)
 	s := &adminServer{
 		addr: "http://" + l.Addr().String(), done: make(chan error, 1),
 		srv: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
@@ -148,7 +152,7 @@ func Dial(ctx context.Context, data string, o ClientOptions) (*Conn, *Status, er
 	if c.admin, err = NewAdmin(c.client); err != nil {
 		return nil, nil, err
 	}
-	if c.store, err = objstore.Open(ctx, f.Warehouse, objstore.KeepTemporaries()); err != nil {
+	if c.store, err = openWarehouse(ctx, f.store(), objstore.KeepTemporaries()); err != nil {
 		return nil, nil, errors.Join(err, c.CloseConn())
 	}
 	c.bodies = processors.NewBodies(c.store, f.Deployment)

@@ -195,14 +195,14 @@ func ping(ctx context.Context, cl *kgo.Client, brokers []string, timeout time.Du
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("waiting for Kafka at %s: %w", strings.Join(brokers, ","), ctx.Err())
-		}
 		if cause == nil || pctx.Err() == nil {
 			cause = err
 		}
 		select {
 		case <-pctx.Done():
+			if ctx.Err() != nil { // the caller's end, not that of the time to answer
+				return fmt.Errorf("waiting for Kafka at %s: %w", strings.Join(brokers, ","), ctx.Err())
+			}
 			if errors.Is(cause, io.EOF) || errors.Is(cause, io.ErrUnexpectedEOF) {
 				cause = fmt.Errorf("%w (the connection was closed at once: is it a TLS or SASL port?)", cause)
 			}

@@ -32,10 +32,12 @@ func TestPing(t *testing.T) {
 		})
 	}
 	t.Run("context over", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(50*time.Millisecond, cancel)
-		if err := Ping(ctx, ClientOptions{Brokers: []string{addr}}, time.Minute); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnreachable) {
-			t.Errorf("got %v", err)
+		for after := time.Duration(0); after < 160*time.Millisecond; after += 20 * time.Millisecond { // in a dial, and between two
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(after, cancel)
+			if err := Ping(ctx, ClientOptions{Brokers: []string{addr}}, time.Minute); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnreachable) {
+				t.Errorf("after %s: got %v", after, err)
+			}
 		}
 	})
 	t.Run("one of two answers", func(t *testing.T) {

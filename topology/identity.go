@@ -2,6 +2,8 @@ package topology
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -50,7 +52,11 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	id := fmt.Sprintf("%x", n.id)
 	key := markKey(n.opt.Deployment)
 	where := n.store.Location("")
-	have, err := n.store.ReadAll(ctx, key, maxMarkBytes)
+	var have []byte
+	err := ask(ctx, where, func(ctx context.Context) (err error) {
+		have, err = n.store.ReadAll(ctx, key, maxMarkBytes)
+		return err
+	})
 	switch {
 	case err == nil && string(have) == id:
 		return nil
@@ -70,6 +76,9 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 				ErrConfig, where, n.opt.Deployment, key, id)
 		}
 	}
+	if err := n.checkConditional(ctx); err != nil {
+		return err
+	}
 	err = n.store.Create(ctx, key, []byte(id))
 	if errors.Is(err, objstore.ErrExists) {
 		return fmt.Errorf("%w: warehouse %s was taken by another deployment of the name %s meanwhile; name another warehouse or another deployment", ErrConfig, where, n.opt.Deployment)
@@ -78,4 +87,49 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 		return fmt.Errorf("mark the warehouse: %w", err)
 	}
 	return nil
+}
+
+// identity is the log's: that of the genesis, and for a partition that no longer
+// has it, that of the warehouse's mark. States and checkpoints are held against it.
+func (n *Node) identity(ctx context.Context, p, of int32, start int64) (id [16]byte, err error) {
+	if start == 0 {
+		return n.readGenesis(ctx, p, of)
+	}
+	key := markKey(n.opt.Deployment)
+	have, err := n.store.ReadAll(ctx, key, maxMarkBytes)
+	if err == nil {
+		if k, e := hex.Decode(id[:], have[:min(len(have), 2*len(id))]); e != nil || k != len(id) {
+			err = errors.New("it holds something else")
+		}
+	}
+	if err != nil {
+		return id, fmt.Errorf("%w: topic %s partition %d begins at offset %d: its genesis is gone, and which log it is cannot be read from the warehouse's mark %s: %w; is this the right warehouse?",
+			ErrLogTrimmed, n.topics.Transactions, p, start, n.store.Location(key), err)
+	}
+	return id, nil
+}
+
+// checkConditional makes sure that the store refuses to make an object that is
+// there (C2): one that ignores the condition would let two publishers overwrite
+// each other's versions.
+func (n *Node) checkConditional(ctx context.Context) error {
+	key := "_varve/" + n.opt.Deployment + "/probe-" + rand.Text()
+	where := n.store.Location("")
+	return ask(ctx, where, func(ctx context.Context) error {
+		if err := n.store.CreateExclusive(ctx, key, []byte("first")); err != nil && !errors.Is(err, objstore.ErrExists) {
+			return fmt.Errorf("try the warehouse: %w", err)
+		}
+		err := n.store.CreateExclusive(ctx, key, []byte("second"))
+		if e := n.store.Delete(ctx, key); e != nil {
+			return fmt.Errorf("try the warehouse: %w", e)
+		}
+		switch {
+		case err == nil:
+			return fmt.Errorf("%w: the store of %s ignores conditional writes (If-None-Match): it replaced an object that was there; "+
+				"use a store that has them, or add conditional_writes=false to the URL and let one node alone publish", ErrConfig, where)
+		case !errors.Is(err, objstore.ErrExists):
+			return fmt.Errorf("try the warehouse: %w", err)
+		}
+		return nil
+	})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // openClosed opens a node and closes it again.
@@ -134,6 +136,31 @@ func TestLockWait(t *testing.T) {
 		}
 	})
 	if err := openClosed(t, NodeOptions{Data: dir, LockWait: 30 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ignoring is a store without conditional writes that says nothing of it.
+type ignoring struct{ objstore.Store }
+
+func (s ignoring) CreateExclusive(ctx context.Context, key string, data []byte) error {
+	return s.Replace(ctx, key, data)
+}
+
+// A store that ignores the condition of a create is noticed at the first start.
+func TestConditionalWritesAreTried(t *testing.T) {
+	ctx := context.Background()
+	mem := objstore.NewMem()
+	n := &Node{opt: NodeOptions{Deployment: "d"}}
+	n.store = mem
+	if err := n.checkConditional(ctx); err != nil {
+		t.Error(err)
+	}
+	n.store = ignoring{mem}
+	if err := n.checkConditional(ctx); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "conditional_writes=false") {
+		t.Errorf("got %v", err)
+	}
+	if err := mem.List(ctx, "", func(i objstore.Info) error { t.Errorf("left over: %s", i.Key); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }

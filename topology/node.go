@@ -16,7 +16,6 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
-	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/topology/restcatalog"
 )
 
@@ -54,6 +53,8 @@ type NodeOptions struct {
 	DiskReserve int64
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
+	// Checkpoints say when the states are kept in the object store.
+	Checkpoints CheckpointOptions
 	// LockWait is how long a data folder may stay locked by another process,
 	// as by a command that looks at it while no node runs. Default: not at all.
 	LockWait time.Duration
@@ -82,8 +83,9 @@ type Node struct {
 	failed  error             // the first that stopped a role
 	late    []error           // of roles that were ending
 
-	started   bool
-	ingesting sync.Mutex // held while shards are taken
+	started       bool
+	ingesting     sync.Mutex // held while shards are taken
+	checkpointing sync.Mutex // held while a checkpoint is made
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -92,15 +94,19 @@ type Node struct {
 
 // nodeFile is DIR/node.json: how commands reach a running node.
 type nodeFile struct {
-	Deployment string   `json:"deployment"`
-	ID         string   `json:"deployment_id"`
-	Partitions int      `json:"partitions"`
-	Warehouse  string   `json:"warehouse"`
-	Brokers    []string `json:"brokers"`
-	Admin      string   `json:"admin,omitempty"`
-	Catalog    string   `json:"catalog,omitempty"`
-	PID        int      `json:"pid"`
-	Embedded   bool     `json:"embedded"`
+	Deployment string `json:"deployment"`
+	ID         string `json:"deployment_id"`
+	Partitions int    `json:"partitions"`
+	Warehouse  string `json:"warehouse"` // its location
+	// WarehouseURL is how its store is reached where the location does not say
+	// that: with an endpoint, a region. It holds no secrets: stores refuse them
+	// in URLs.
+	WarehouseURL string   `json:"warehouse_url,omitempty"`
+	Brokers      []string `json:"brokers"`
+	Admin        string   `json:"admin,omitempty"`
+	Catalog      string   `json:"catalog,omitempty"`
+	PID          int      `json:"pid"`
+	Embedded     bool     `json:"embedded"`
 }
 
 // OpenNode starts a node: it locks the data folder, reaches the broker, makes
@@ -179,7 +185,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 			}
 		}
 	}
-	if n.store, err = objstore.Open(ctx, opt.Warehouse); err != nil {
+	if n.store, err = openWarehouse(ctx, opt.Warehouse); err != nil {
 		return nil, err
 	}
 	if old != nil && old.Warehouse != n.store.Location("") {
@@ -257,7 +263,7 @@ func (n *Node) genesis(ctx context.Context) error {
 				return fmt.Errorf("write the genesis of transactions partition %d: %w", p, err)
 			}
 		}
-		id, err := n.readGenesis(ctx, int32(p), int32(len(offsets)))
+		id, err := n.identity(ctx, int32(p), int32(len(offsets)), offsets[p].Start)
 		if err != nil {
 			return err
 		}
@@ -338,7 +344,7 @@ func readNodeFile(dir string) (*nodeFile, error) {
 func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
 		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
-		Warehouse: n.store.Location(""), Brokers: n.client.Brokers, Admin: admin, Catalog: n.Catalog(), PID: os.Getpid(), Embedded: n.broker != nil,
+		Warehouse: n.store.Location(""), WarehouseURL: storeURL(n.opt.Warehouse), Brokers: n.client.Brokers, Admin: admin, Catalog: n.Catalog(), PID: os.Getpid(), Embedded: n.broker != nil,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +39,7 @@ type stateWorker struct {
 	box       *mailbox
 	appender  *logAppender
 	pub       *publisher.Publisher
+	keeper    *keeper
 	log       *slog.Logger
 
 	mu       sync.Mutex
@@ -63,13 +62,13 @@ func (w *stateWorker) close() error {
 }
 
 func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWorker, err error) {
-	dir := filepath.Join(n.opt.Data, "state", strconv.Itoa(int(p)))
-	st, err := statestore.Open(dir, statestore.Options{Log: n.log})
+	dir := stateDir(n.opt.Data, p)
+	st, keeper, err := n.openStore(ctx, p, dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w; if the folder is damaged, remove it: it is built again from the log", err)
+		return nil, err
 	}
 	w := &stateWorker{
-		n: n, partition: p, store: st, box: newMailbox(), log: n.log.With("partition", p),
+		n: n, partition: p, store: st, keeper: keeper, box: newMailbox(), log: n.log.With("partition", p),
 		building: map[int64]bool{}, waiting: map[int64]string{}, stuck: map[int64]error{}, slots: make(chan struct{}, maxPublishers),
 	}
 	defer func() {
@@ -263,6 +262,7 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			w.stopped.Store(true)
+			w.markDamaged(err)
 		}
 	}()
 	var pubs sync.WaitGroup
@@ -270,6 +270,7 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	// Publishers wait for what only this goroutine applies: when it ends, they end.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	pubs.Go(func() { w.keepCheckpoints(ctx) })
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
 	}

@@ -97,19 +97,21 @@ func (w *wish) unread(d *schemas.Definition) (notes []string, err error) {
 		}
 	}
 	for _, s := range []struct {
-		what       string
+		what, unit string
 		want, have int64
+		flag       string
 	}{
-		{"commit interval", w.commitMs, d.CommitIntervalMs}, {"tombstone time", w.tombstones, d.TombstoneTTLMs},
-		{"retention age", w.retainMs, d.RetentionMs}, {"number of retained snapshots", w.retain, d.RetentionCount},
+		{"commit interval", " ms", w.commitMs, d.CommitIntervalMs, "--commit-interval"}, {"tombstone time", " ms", w.tombstones, d.TombstoneTTLMs, ""},
+		{"retention age", " ms", w.retainMs, d.RetentionMs, "--retention-age"}, {"number of retained snapshots", "", w.retain, d.RetentionCount, "--retention-snapshots"},
 	} {
-		unit := " ms"
-		if s.what == "number of retained snapshots" {
-			unit = ""
+		if s.want == 0 || s.want == s.have {
+			continue
 		}
-		if s.want != 0 && s.want != s.have {
-			notes = append(notes, fmt.Sprintf("table %s keeps the %s it was made with, %d%s", d.Name, s.what, s.have, unit))
+		note := fmt.Sprintf("table %s keeps its own %s, %d%s", d.Name, s.what, s.have, s.unit)
+		if s.flag != "" {
+			note += fmt.Sprintf("; change it with \"varve table alter %s %s\"", d.Name, s.flag)
 		}
+		notes = append(notes, note)
 	}
 	for _, p := range sortedProperties(w.properties) {
 		if !slices.Contains(d.Properties, p) {

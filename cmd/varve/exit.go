@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -47,7 +48,8 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.As(err, &ce):
 		return ce.code
-	case errors.Is(err, topology.ErrConfig), errors.Is(err, topology.ErrNoTable), errors.Is(err, topology.ErrTopicSettings):
+	case errors.Is(err, topology.ErrConfig), errors.Is(err, topology.ErrNoTable), errors.Is(err, topology.ErrTopicSettings),
+		errors.Is(err, objstore.ErrSetup):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitStopped

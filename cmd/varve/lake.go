@@ -31,6 +31,7 @@ type nodeFacts struct {
 	ID         string   `json:"deployment_id"`
 	Partitions int      `json:"partitions"`
 	Warehouse  string   `json:"warehouse"`
+	StoreURL   string   `json:"warehouse_url"`
 	Brokers    []string `json:"brokers"`
 	Admin      string   `json:"admin"`
 	PID        int      `json:"pid"`
@@ -58,6 +59,9 @@ func readNodeFacts(dir string) (*nodeFacts, error) {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return nil, usagef("%s is no node file: %w; remove it, and start with the deployment and the warehouse of before: it is written again", path, err)
 	}
+	if f.StoreURL == "" {
+		f.StoreURL = f.Warehouse
+	}
 	return &f, nil
 }
 
@@ -76,8 +80,8 @@ func (a *app) openLake(ctx context.Context) (*lake, error) {
 			return nil, err
 		}
 		where = filepath.Join(a.data, "lake")
-		if node != nil && node.Warehouse != "" {
-			where = node.Warehouse
+		if node != nil && node.StoreURL != "" {
+			where = node.StoreURL
 		}
 	}
 	if dir, local := localFolder(where); local {

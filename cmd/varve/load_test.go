@@ -290,7 +290,7 @@ func TestLoadIntoAnotherDefinition(t *testing.T) {
 		{[]string{"--partition-by", "bucket(4, id)"}, exitUsage, "table t is partitioned otherwise"},
 		{[]string{"--format-option", "tombstone=ignore"}, exitUsage, "without the option tombstone=ignore"},
 		{[]string{"--partitions", "3"}, exitUsage, "source topic t has 1 partition(s), not 3"},
-		{[]string{"--commit-interval", "5s"}, exitDone, "note: table t keeps the commit interval it was made with, 1000 ms"},
+		{[]string{"--commit-interval", "5s"}, exitDone, "note: table t keeps its own commit interval, 1000 ms; change it with \"varve table alter t --commit-interval\""},
 		{[]string{"--commit-interval", "1s"}, exitDone, ""},
 		{[]string{"--property", "a=b"}, exitDone, `note: table t keeps its own property a; set it with "varve table alter t --set"`},
 	}
@@ -425,4 +425,16 @@ func TestProgress(t *testing.T) {
 	if out.String() != want {
 		t.Error("--quiet is not quiet")
 	}
+}
+
+// A value that no column can hold is a dead letter, also among the events that
+// the schema is taken from.
+func TestLoadSampledOutOfRange(t *testing.T) {
+	data := t.TempDir()
+	r, notes := load(t, "{\"id\":1,\"n\":5}\n{\"id\":2,\"n\":99999999999999999999}\n{\"id\":3,\"n\":6}\n",
+		"--data", data, "--table", "t", "--format", "rows-json", "--key", "id", "-")
+	if r.Events != 3 || r.DeadLetters != 1 || !strings.Contains(notes, `column "n" is a long`) || !strings.Contains(notes, "decimal") {
+		t.Errorf("%+v, %s", r, notes)
+	}
+	wantRows(t, scanned(t, data, "t"), "1,5", "3,6")
 }

@@ -288,16 +288,28 @@ func (a *app) showRows(o object, main string) error {
 	panic("no rowset " + main)
 }
 
+// stands says whether a value stands under its name, for people: rows, and
+// JSON of more than a scalar.
+func stands(v any) bool {
+	switch v := v.(type) {
+	case *rowset:
+		return true
+	case json.RawMessage:
+		return len(v) > 0 && (v[0] == '{' || v[0] == '[')
+	}
+	return false
+}
+
 func showText(w io.Writer, o object) error {
 	width := 0
 	for _, f := range o {
-		if _, nested := f.value.(*rowset); !nested {
+		if !stands(f.value) {
 			width = max(width, textWidth(f.name))
 		}
 	}
 	var b []byte
 	for _, f := range o {
-		if _, nested := f.value.(*rowset); nested {
+		if stands(f.value) {
 			continue
 		}
 		b = append(b, f.name...)
@@ -309,6 +321,16 @@ func showText(w io.Writer, o object) error {
 		return err
 	}
 	for _, f := range o {
+		if raw, ok := f.value.(json.RawMessage); ok && stands(raw) {
+			var text bytes.Buffer
+			if err := json.Indent(&text, raw, "", "  "); err != nil {
+				return fmt.Errorf("print %s: %w", f.name, err)
+			}
+			if _, err := fmt.Fprintf(w, "\n%s\n%s\n", f.name, text.Bytes()); err != nil {
+				return err
+			}
+			continue
+		}
 		rs, nested := f.value.(*rowset)
 		if !nested || rs == nil || len(rs.rows) == 0 {
 			continue

@@ -193,6 +193,9 @@ func TestCommandsOnAStoppedFolder(t *testing.T) {
 	wantLines(t, quiet("delete", "t", "--key", "id=2"), `"settled": true`, `"rows_deleted": 1`)
 	wantLines(t, quiet("table", "alter", "t", "--add", "note string default none", "--set", "a.b=c"), `"changed": true`, `"name": "note"`)
 	wantRows(t, scanned(t, data, "t"), "1,5,none")
+	wantLines(t, quiet("table", "alter", "t", "--commit-interval", "250ms", "--retention-age", "1h", "--retention-snapshots", "7"),
+		`"changed": true`, `"commit_interval_ms": 250`, `"retention_ms": 3600000`, `"retention_snapshots": 7`)
+	wantLines(t, quiet("table", "alter", "t", "--commit-interval", "250ms"), `"changed": false`)
 	// A delete takes no shards but its table's.
 	load(t, "{\"id\":1}\n", "--data", data, "--table", "beside", "--format", "rows-json", "--key", "id", "-")
 	if code, _, errs := varve(t, "delete", "t", "--key", "id=3", "--data", data, "--log-level", "debug"); code != exitDone || !strings.Contains(errs, "shard claimed\" table=t ") || strings.Contains(errs, "table=beside") {
@@ -201,6 +204,10 @@ func TestCommandsOnAStoppedFolder(t *testing.T) {
 	wantLines(t, quiet("table", "drop", "beside", "--yes"), "location")
 	wantLines(t, quiet("status"), `"running": false`, `"lag": 0`)
 	wantLines(t, quiet("transaction", "show", "t", "1"), `"type": "CreateTable"`, `"code": "accepted"`, `"source_topic": "t"`)
+	// For people, what is nested has a line each.
+	wantLines(t, run(t, "transaction", "show", "t", "1", "--data", data, "--log-level", "warn"), "offset  1", "record\n{", "\n    \"source_topic\": \"t\"")
+	others := strings.Fields(run(t, "transaction", "list", "beside", "--data", data, "--log-level", "warn", "--output", "csv"))
+	offset, _, _ := strings.Cut(others[1], ",")
 
 	tests := []struct {
 		args []string
@@ -217,6 +224,10 @@ func TestCommandsOnAStoppedFolder(t *testing.T) {
 		{[]string{"table", "show", "x"}, exitUsage, "no such table"},
 		{[]string{"table", "alter", "t"}, exitUsage, "name a change"},
 		{[]string{"table", "alter", "t", "--add", "n"}, exitUsage, "name type"},
+		{[]string{"table", "alter", "t", "--commit-interval", "1ms"}, exitUsage, "10 ms or more"},
+		{[]string{"table", "alter", "t", "--commit-interval", "soon"}, exitUsage, "--commit-interval"},
+		{[]string{"table", "alter", "t", "--retention-snapshots", "0"}, exitUsage, "at least one snapshot stays"},
+		{[]string{"transaction", "show", "t", offset}, exitUsage, "is of table beside"},
 		{[]string{"table", "alter", "t", "--add", "m text"}, exitUsage, "type \"text\""},
 		{[]string{"table", "alter", "t", "--widen", "n string"}, exitUsage, "bad alter"},
 		{[]string{"table", "drop", "t"}, exitUsage, "--yes"},

@@ -39,8 +39,8 @@ func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 	if !a.given("brokers") && !old.Embedded {
 		o.Brokers = old.Brokers
 	}
-	if !a.given("warehouse") && old.Warehouse != "" {
-		o.Warehouse = old.Warehouse
+	if !a.given("warehouse") && old.StoreURL != "" {
+		o.Warehouse = old.StoreURL
 	}
 	return o, nil
 }

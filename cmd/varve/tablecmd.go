@@ -219,19 +219,29 @@ func headFields(t *statestore.TableInfo) object {
 
 func (a *app) tableAlterCommand() *cobra.Command {
 	var add, widen, set, unset []string
+	var commit, age string
+	var keep int64
 	cmd := &cobra.Command{
 		Use:   "alter TABLE",
-		Short: "Add columns, widen types, set properties",
+		Short: "Add columns, widen types, set properties, commit interval and retention",
 		Long: "Adds columns (optional ones, with a default if given), gives columns a wider type\n" +
 			"(int to long, float to double, a decimal more digits), sets and removes table\n" +
-			"properties; all in one change, whole or not at all.",
+			"properties, changes how often the table is published and how long its snapshots\n" +
+			"stay; all in one change, whole or not at all.",
 		Example: "  varve table alter shop.orders --add \"note string\" --add \"level int default 1\"\n" +
-			"  varve table alter shop.orders --widen \"quantity long\" --set write.metadata.previous-versions-max=50",
+			"  varve table alter shop.orders --widen \"quantity long\" --set write.metadata.previous-versions-max=50\n" +
+			"  varve table alter shop.orders --commit-interval 10s --retention-age 1h --retention-snapshots 20",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			alter, err := parseAlter(add, widen, set, unset)
+			if err == nil {
+				alter.Policy, err = parsePolicy(commit, age, keep, a.given("retention-snapshots"))
+			}
 			if err != nil {
 				return asUsage(err)
+			}
+			if len(alter.Add)+len(alter.Widen)+len(alter.Set)+len(alter.Remove) == 0 && alter.Policy == nil {
+				return usagef("name a change: --add, --widen, --set, --unset, --commit-interval, --retention-age or --retention-snapshots")
 			}
 			return a.with(cmd.Context(), publishRoles, func(s *session) error {
 				t, err := s.Table(cmd.Context(), args[0])
@@ -252,6 +262,7 @@ func (a *app) tableAlterCommand() *cobra.Command {
 					return err
 				}
 				return a.show(object{{"table", t.Name}, {"offset", out.Offset}, {"changed", out.Outcome.Changed}, {"schema_id", t.Definition.CurrentSchema},
+					{"commit_interval_ms", t.Definition.CommitIntervalMs}, {"retention_ms", t.Definition.RetentionMs}, {"retention_snapshots", t.Definition.RetentionCount},
 					{"metadata_location", textOrNull(t.Head.MetadataPath)}, {"columns", columnRows(t.Definition.Schema().AppendJSON(nil))}})
 			})
 		},
@@ -263,7 +274,37 @@ func (a *app) tableAlterCommand() *cobra.Command {
 	f.StringArrayVar(&widen, "widen", nil, "a column's wider type as `\"name type\"`; may be repeated")
 	f.StringArrayVar(&set, "set", nil, "a table property as `name=value`; may be repeated")
 	f.StringArrayVar(&unset, "unset", nil, "`name` of a table property to remove; may be repeated")
+	f.StringVar(&commit, "commit-interval", "", "a snapshot at most so often, as a `duration`")
+	f.StringVar(&age, "retention-age", "", "a snapshot goes when it is older than this `duration` …")
+	f.Int64Var(&keep, "retention-snapshots", 0, "… and is not among so `many` newest")
 	return cmd
+}
+
+// parsePolicy is nil when no flag was given.
+func parsePolicy(commit, age string, keep int64, hasKeep bool) (*record.Policy, error) {
+	p := &record.Policy{RetentionCount: keep}
+	for _, x := range []struct {
+		flag, text string
+		to         *int64
+	}{{"--commit-interval", commit, &p.CommitIntervalMs}, {"--retention-age", age, &p.RetentionMs}} {
+		if x.text == "" {
+			continue
+		}
+		d, err := parseDuration(x.text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", x.flag, err)
+		}
+		if *x.to = d.Milliseconds(); *x.to <= 0 {
+			return nil, fmt.Errorf("%s %s: name a millisecond or more", x.flag, x.text)
+		}
+	}
+	if hasKeep && keep <= 0 {
+		return nil, fmt.Errorf("--retention-snapshots %d: at least one snapshot stays", keep)
+	}
+	if *p == (record.Policy{}) {
+		return nil, nil
+	}
+	return p, nil
 }
 
 // parseColumn reads "name type" with an optional "default VALUE". A name with
@@ -324,9 +365,6 @@ func parseAlter(add, widen, set, unset []string) (*record.AlterTable, error) {
 	}
 	out.Set = sortedProperties(m)
 	out.Remove = slices.Sorted(slices.Values(unset))
-	if len(out.Add)+len(out.Widen)+len(out.Set)+len(out.Remove) == 0 {
-		return nil, fmt.Errorf("name a change: --add, --widen, --set or --unset")
-	}
 	return out, nil
 }
 
@@ -339,7 +377,8 @@ func accepted(out *record.OutcomeMessage, table, what string) error {
 	err := fmt.Errorf("%s table %s: %w: %s (log offset %d)", what, table, topology.ErrRejected, out.Outcome.Reason, out.Offset)
 	switch out.Outcome.Reason {
 	case record.BadAlter:
-		return usagef("%w; new columns need a new name and a type that can be stored, wider types must hold all that was there", err)
+		return usagef("%w; new columns need a new name and a type that can be stored, wider types must hold all that was there, "+
+			"a commit interval is 10 ms or more", err)
 	case record.NoTable:
 		return usagef("%w; \"varve table list\" shows the tables", err)
 	case record.NoShard:

@@ -116,7 +116,11 @@ func what(d *processors.Decided) any {
 	case *record.RetireShard:
 		return fmt.Sprintf("%s/%d", v.Shard.Topic, v.Shard.Partition)
 	case *record.AlterTable:
-		return fmt.Sprintf("%d columns added, %d widened, %d properties", len(v.Add), len(v.Widen), len(v.Set)+len(v.Remove))
+		text := fmt.Sprintf("%d columns added, %d widened, %d properties", len(v.Add), len(v.Widen), len(v.Set)+len(v.Remove))
+		if v.Policy != nil {
+			text += ", policy"
+		}
+		return text
 	}
 	return nil
 }
@@ -137,6 +141,9 @@ func (a *app) transactionShowCommand() *cobra.Command {
 				err := s.Transactions(cmd.Context(), args[0], at, func(d *processors.Decided) error {
 					if d.Outcome.Offset != at || d.Outcome.Derived {
 						return errListedEnough
+					}
+					if t := d.Outcome.Table; t != "" && t != args[0] {
+						return usagef("the record at offset %d is of table %s: \"varve transaction show %s %d\" shows it", at, t, t, at)
 					}
 					if found, err = transactionObject(cmd.Context(), s, d); err != nil {
 						return err

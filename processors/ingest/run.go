@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/rekey"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/schemas/source"
@@ -94,6 +95,18 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 	if reject != nil {
 		return true, s.deadLetter(r, reject)
 	}
+	if s.cfg.Rekeyed && res.Events > 0 {
+		if res.Events, err = s.ownEvents(before); err != nil {
+			return false, err
+		}
+		if res.Events == 0 {
+			b.batch.Truncate(before)
+			return true, s.deadLetter(r, source.Rejectf(source.KindUnknown, "partition",
+				"the event's key belongs to another partition of the internal topic: only varve writes there"))
+		}
+		b.counts.Events += int64(res.Events)
+		return true, nil
+	}
 	if res.Control {
 		b.counts.Control++
 	}
@@ -102,6 +115,27 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 		return true, s.checkFraming(r)
 	}
 	return true, nil
+}
+
+// ownEvents keeps, of the events from row on, those of keys that belong to
+// this shard's partition (K5), and returns how many they are.
+func (s *Shard) ownEvents(row int) (int, error) {
+	b := s.buf.batch
+	n := b.Len() - row
+	s.foreign = s.foreign[:0]
+	for i := row; i < b.Len(); i++ {
+		key, err := s.keys.Append(s.keyScratch[:0], b, i)
+		if err != nil {
+			return 0, fmt.Errorf("the key of an event: %w", err)
+		}
+		if s.keyScratch = key; rekey.PartitionOf(key, s.cfg.Partitions) != s.cfg.Shard.Partition {
+			s.foreign = append(s.foreign, i)
+		}
+	}
+	if len(s.foreign) > 0 && len(s.foreign) < n {
+		b.Remove(s.foreign)
+	}
+	return n - len(s.foreign), nil
 }
 
 func hasDelete(ops []rows.Op) bool {

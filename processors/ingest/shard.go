@@ -38,6 +38,9 @@ type Config struct {
 	LogStart   int64 // first offset of the source partition now
 	LogSeen    int64 // a recent offset of the transactions log: what a claim says that its sender has read (L9)
 	Partitions int32 // of the source topic (K5)
+	// Rekeyed says that the source is the table's internal topic: its partitions
+	// follow from the typed key, and a shard takes its own keys only (K5).
+	Rekeyed    bool
 	Deployment [16]byte
 	Member     string
 	Dir        string // index folder of this shard
@@ -114,6 +117,9 @@ type Shard struct {
 	marks   []mark // accepted appends that a crash would take from the index, oldest first
 	// answered: the requests below are answered by appends that the index has durably.
 	answered int64
+
+	foreign    []int  // rows of other partitions' keys (Config.Rekeyed)
+	keyScratch []byte // one key
 
 	nowMs      int64   // of the newest Tick or OnSource
 	appendWait backoff // of flushes, appends and claims

@@ -164,6 +164,6 @@ func (p *Publisher) entries(ctx context.Context, line *iceberg.ManifestFile) ([]
 		return nil, fmt.Errorf("%w: %s has content %d and spec %d, the list says %d and %d",
 			ErrInconsistent, line.Path, m.Content, m.SpecID, line.Content, line.SpecID)
 	}
-	p.cache.put(line.Path, m.Entries, line.Length)
+	p.cache.put(line.Path, m.Entries)
 	return m.Entries, nil
 }

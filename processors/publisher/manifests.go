@@ -335,6 +335,6 @@ func (p *Publisher) keepEntries(line *iceberg.ManifestFile, entries []iceberg.En
 	if err := m.Inherit(line); err != nil {
 		return fmt.Errorf("%w: %w", ErrInconsistent, err)
 	}
-	p.cache.put(line.Path, m.Entries, line.Length)
+	p.cache.put(line.Path, m.Entries)
 	return nil
 }

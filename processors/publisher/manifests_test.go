@@ -112,32 +112,39 @@ func span(from, to int) string {
 	return strings.Join(parts, " ")
 }
 
-// TestManifestCache: the least recently used leave, and what is larger than
-// the whole is not kept.
+// TestManifestCache: the least recently used leave, what is larger than the
+// whole is not kept, and entries count for what they take in memory.
 func TestManifestCache(t *testing.T) {
-	c := newManifestCache(10)
+	entries := func(n int) []iceberg.Entry { return make([]iceberg.Entry, n) }
+	one := entries(1)[0].Memory()
+	c := newManifestCache(10*one + 3*(cachedBytes+1))
 	has := func(want string) {
 		t.Helper()
-		got := ""
+		got, bytes := "", int64(0)
 		for _, p := range []string{"a", "b", "c", "d", "e"} {
-			if c.byKey[p] != nil {
+			if e := c.byKey[p]; e != nil {
 				got += p
+				bytes += int64(len(e.Value.(*cached).entries))*one + cachedBytes + 1
 			}
 		}
-		if got != want || len(c.byKey) != c.order.Len() {
-			t.Fatalf("holds %q, want %q", got, want)
+		if got != want || len(c.byKey) != c.order.Len() || c.bytes != bytes {
+			t.Fatalf("holds %q of %d bytes, want %q of %d", got, c.bytes, want, bytes)
 		}
 	}
-	c.put("a", nil, 4)
-	c.put("b", nil, 4)
-	c.put("e", nil, 11)
+	c.put("a", entries(4))
+	c.put("b", entries(4))
+	c.put("e", entries(20))
 	has("ab")
 	if _, ok := c.get("a"); !ok {
 		t.Fatal("a is gone")
 	}
-	c.put("c", nil, 4)
+	c.put("c", entries(4))
 	has("ac")
-	c.put("a", nil, 4)
-	c.put("d", nil, 10)
+	c.put("a", entries(4))
+	c.put("d", entries(9))
 	has("d")
+	c.put("a", entries(1))
+	c.drop("d")
+	c.drop("d")
+	has("a")
 }

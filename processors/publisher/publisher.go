@@ -163,6 +163,11 @@ func (p *Publisher) publish(ctx context.Context, f *statestore.FrozenCut) (Resul
 	}
 	made := n.base
 	p.remember(key, &made)
+	for i := range n.result.Committed.Manifests {
+		for _, number := range n.result.Committed.Manifests[i].Replaces {
+			p.cache.drop(f.Manifests[number])
+		}
+	}
 	p.cfg.Logger.Debug("published", "table", f.Definition.Name, "offset", f.Build, "version", version,
 		"snapshot", n.result.Committed.SnapshotID, "files", len(n.result.Committed.Files), "vectors", len(n.result.Committed.Vectors),
 		"manifests", len(n.result.Committed.Manifests), "vector_bytes", n.result.VectorBytes)

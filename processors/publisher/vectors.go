@@ -83,9 +83,10 @@ func (p *Publisher) writePuffins(ctx context.Context, f *statestore.FrozenCut, n
 			return nil, fmt.Errorf("%w: file %d: %w", ErrInconsistent, x.ID, err)
 		}
 		open = append(open, x.ID)
+		offset, length := blob.Offset, blob.Length // copies: a cached entry must not hold on to the blob
 		out.files[x.ID] = iceberg.DataFile{
 			Content: iceberg.PositionDeletes, Format: iceberg.FormatPuffin, SpecID: x.SpecID, Partition: x.Partition,
-			Records: x.DeadCount, ReferencedDataFile: &path, ContentOffset: &blob.Offset, ContentSize: &blob.Length,
+			Records: x.DeadCount, ReferencedDataFile: &path, ContentOffset: &offset, ContentSize: &length,
 		}
 		out.vectors = append(out.vectors, record.VectorInfo{
 			File: x.ID, Puffin: int32(len(out.puffins)), Offset: blob.Offset, Length: blob.Length, Cardinality: x.DeadCount,

@@ -179,6 +179,7 @@ func readDataFile(r *avroReader, t *avroType, order []int32, d *DataFile) error 
 			d.Path, err = r.text(f.typ)
 		case f.is(101, "file_format"):
 			d.Format, err = r.text(f.typ)
+			d.Format = knownFormat(d.Format)
 		case f.is(102, "partition"):
 			d.Partition, err = readPartition(r, f.typ, order)
 		case f.is(103, "record_count"):
@@ -243,6 +244,17 @@ func readDataFile(r *avroReader, t *avroType, order []int32, d *DataFile) error 
 		}
 	}
 	return nil
+}
+
+// knownFormat is one string for all files of a format.
+func knownFormat(s string) string {
+	switch s {
+	case FormatParquet:
+		return FormatParquet
+	case FormatPuffin:
+		return FormatPuffin
+	}
+	return s
 }
 
 func (r *avroReader) text(t *avroType) (string, error) {

@@ -132,7 +132,7 @@ func openOCF(b []byte) (*ocfFile, error) {
 	if !ok {
 		return nil, corrupt("container without avro.schema")
 	}
-	if f.schema, err = parseAvroSchema([]byte(text)); err != nil {
+	if f.schema, err = parsedSchemas.parse(text); err != nil {
 		return nil, err
 	}
 	if f.schema.kind != avroRecord {

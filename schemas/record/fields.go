@@ -35,6 +35,13 @@ func alterTableFields(v visitor, r *AlterTable) {
 	array(v, "remove", &r.Remove, 1, func(v visitor, s *string) { v.str("", s) })
 	records(v, "add", &r.Add, 7, addColumnFields)
 	records(v, "widen", &r.Widen, 5, widenColumnFields)
+	optionalRecord(v, "policy", &r.Policy, policyFields)
+}
+
+func policyFields(v visitor, p *Policy) {
+	v.long("commit_interval_ms", &p.CommitIntervalMs)
+	v.long("retention_ms", &p.RetentionMs)
+	v.long("retention_count", &p.RetentionCount)
 }
 
 func addColumnFields(v visitor, c *AddColumn) {

@@ -79,6 +79,8 @@ func TestJSONErrors(t *testing.T) {
 		{TypeRetireShard, strings.Repeat("[", 40), "inside each other"},
 		{TypeRetireShard, `{}`, "shard is missing, an object is wanted"},
 		{TypeRetireShard, `{` + shard + `,"shards":1}`, "shards is no field of this version; its fields are shard"},
+		// K1: a composite key's order follows column names, so nothing renames a column.
+		{TypeAlterTable, `{"rename":[{"name":"id","to":"key"}]}`, "rename is no field of this version"},
 		{TypeCut, `{"a":1}`, "a is no field of this version; it has none"},
 		{TypeRetireShard, `{"shard":{"topic_id":"00","partition":3}}`, "shard.topic_id is not 32 hexadecimal digits"},
 		{TypeRetireShard, `{"shard":{"topic_id":"000102030405060708090a0b0c0d0e0f","partition":3000000000}}`,

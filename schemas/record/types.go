@@ -118,6 +118,15 @@ type AlterTable struct {
 	Remove []string           // sorted
 	Add    []AddColumn
 	Widen  []WidenColumn
+	Policy *Policy
+}
+
+// Policy is how often a table is published and how long its snapshots stay. A
+// zero leaves the table's value as it is.
+type Policy struct {
+	CommitIntervalMs int64
+	RetentionMs      int64
+	RetentionCount   int64
 }
 
 // DropTable frees the name. Files stay where they are.

@@ -189,3 +189,30 @@ func (b *Batch) Size() int {
 	}
 	return n
 }
+
+// Remove takes rows out; they ascend. It is meant for few rows near the end:
+// what lies behind the first one is copied.
+func (b *Batch) Remove(rows []int) {
+	if len(rows) == 0 {
+		return
+	}
+	n := b.Len()
+	tail := NewBatch(b.Schema)
+	for i, next := rows[0], 0; i < n; i++ {
+		if next < len(rows) && rows[next] == i {
+			next++
+			continue
+		}
+		for c := range b.Cols {
+			tail.Cols[c].AppendRow(&b.Cols[c], i)
+		}
+		tail.AppendEvent(b.Ops[i], b.Offsets[i], b.Order[i], b.HasOrder[i] != 0)
+	}
+	b.Truncate(rows[0])
+	for i := range tail.Len() {
+		for c := range b.Cols {
+			b.Cols[c].AppendRow(&tail.Cols[c], i)
+		}
+		b.AppendEvent(tail.Ops[i], tail.Offsets[i], tail.Order[i], tail.HasOrder[i] != 0)
+	}
+}

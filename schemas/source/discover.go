@@ -19,6 +19,7 @@ type survey struct {
 	byName  map[string]int
 	nested  []string
 	notes   []string
+	large   map[string]int  // values of no type by column: whole numbers of more than 64 bits
 	schemas map[string]bool // schemas seen, letter by letter
 	bare    bool            // some row came without a schema
 	err     error
@@ -78,7 +79,7 @@ func Discover(format string, options []schemas.Property, sample []Record, keyCol
 }
 
 func newSurvey(set *settings) *survey {
-	return &survey{set: set, byName: map[string]int{}, schemas: map[string]bool{}}
+	return &survey{set: set, byName: map[string]int{}, large: map[string]int{}, schemas: map[string]bool{}}
 }
 
 // schema makes the schema, with its key.
@@ -110,6 +111,15 @@ func (v *survey) schema(keys *survey, keyCols, notes []string) (*schemas.Schema,
 	s := &schemas.Schema{}
 	for _, c := range v.columns {
 		isKey := slices.Contains(keyCols, c.name)
+		if n := v.large[c.name] + keys.large[c.name]; n > 0 {
+			if c.typ.Kind == 0 {
+				return nil, notes, fmt.Errorf("column %q holds whole numbers of more than 64 bits; pass a schema that makes it a decimal", c.name)
+			}
+			if c.typ.Kind != schemas.Double {
+				notes = append(notes, fmt.Sprintf("column %q is a %s, but %d of the sampled values are whole numbers of more than 64 bits: "+
+					"their events will be dead letters; pass a schema that makes it a decimal to take them", c.name, c.typ, n))
+			}
+		}
 		if c.typ.Kind == 0 {
 			if isKey {
 				return nil, notes, fmt.Errorf("key column %q is null in every sampled event", c.name)
@@ -291,7 +301,9 @@ func (v *survey) object(row []byte, values bool) {
 		case nested:
 			v.refuse(name)
 		case outOfRange:
-			v.fail("column %q holds whole numbers of more than 64 bits; pass a schema that makes it a decimal", name)
+			// The other events say what the column is; this one is a dead letter.
+			v.large[name]++
+			v.column(name, t, false)
 		default:
 			v.column(name, t, false)
 		}

@@ -19,6 +19,9 @@ var (
 	// ErrNoSpace: the disk or quota under a local store is full. Nothing was
 	// made; the same call succeeds once there is space.
 	ErrNoSpace = errors.New("no space left")
+	// ErrSetup: the store refuses us as we are set up: no or wrong credentials,
+	// no such bucket, a certificate that is not trusted. Only a person mends it.
+	ErrSetup = errors.New("the store's settings")
 	// ErrBadKey: the key is not one that this package writes or reads.
 	ErrBadKey = errors.New("invalid object key")
 )

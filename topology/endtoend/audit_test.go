@@ -31,6 +31,9 @@ func (l *lake) read(t testing.TB, location string) []byte {
 func localPath(t testing.TB, location string) string {
 	t.Helper()
 	p, ok := strings.CutPrefix(location, "file://")
+	if onS3 != nil {
+		p, ok = onS3.locate(location), true
+	}
 	if !ok {
 		t.Fatalf("%s is no local file", location)
 	}

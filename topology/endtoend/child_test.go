@@ -26,6 +26,7 @@ const childEnv = "VARVE_ENDTOEND_CHILD"
 type childOrder struct {
 	Data       string
 	Brokers    []string
+	Warehouse  string
 	Deployment string
 	Partitions int
 	Workload   string // a name of workloads
@@ -74,7 +75,7 @@ func runChild(order string) error {
 }
 
 func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
-	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Deployment: o.Deployment, Partitions: o.Partitions, Logger: log}
+	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Logger: log}
 }
 
 // prepare makes a workload's topic and table where they are not there yet, and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -64,6 +65,8 @@ func TestManyCommits(t *testing.T) {
 			{"manifests", at.manifests, f.manifests, 2*publisher.MergeAbove + 2},
 			{"bytes of the manifest list", at.list, f.list, (2*publisher.MergeAbove + 2) * 400},
 			{"live data files", at.files, f.files, at.files/2 + 10},
+			{"keys of the state", at.keys, f.keys, 4*publisher.MergeAbove + at.files},
+			{"bytes of the heap", at.heap, f.heap, 32 << 20},    // what waits for the write-back, and cached manifests
 			{"bytes of the state", at.state, f.state, 24 << 20}, // a memtable, and what waits for Pebble's compaction
 		} {
 			if x.is > x.was+x.allowance {
@@ -312,15 +315,15 @@ func (d *driver) metadata(l *lake) *iceberg.Metadata {
 
 // footprint is what a reader meets and what the state takes.
 type footprint struct {
-	metadata, snapshots, snapshotLog, list, manifests, files, vectors, state, keys int
-	plan                                                                           time.Duration
-	read                                                                           map[readers.Engine]time.Duration
-	perCommit                                                                      time.Duration
+	metadata, snapshots, snapshotLog, list, manifests, files, vectors, state, keys, heap int
+	plan                                                                                 time.Duration
+	read                                                                                 map[readers.Engine]time.Duration
+	perCommit                                                                            time.Duration
 }
 
 func (f *footprint) String() string {
-	return fmt.Sprintf("metadata.json %d B, %d snapshots, list %d B, %d manifests, %d data files, %d vectors, state %d B with %d keys; planned in %s, read in %v, %s a commit",
-		f.metadata, f.snapshots, f.list, f.manifests, f.files, f.vectors, f.state, f.keys, f.plan.Round(100*time.Microsecond), f.read, f.perCommit.Round(100*time.Microsecond))
+	return fmt.Sprintf("metadata.json %d B, %d snapshots, list %d B, %d manifests, %d data files, %d vectors, state %d B with %d keys beside request ids and file chunks, heap %d KiB; planned in %s, read in %v, %s a commit",
+		f.metadata, f.snapshots, f.list, f.manifests, f.files, f.vectors, f.state, f.keys, f.heap>>10, f.plan.Round(100*time.Microsecond), f.read, f.perCommit.Round(100*time.Microsecond))
 }
 
 // measure looks at the newest version, whose rows must be the model's.
@@ -355,12 +358,21 @@ func (d *driver) measure() *footprint {
 	}); err != nil {
 		d.t.Fatal(err)
 	}
-	if err := d.st.Dump(func(_, _ []byte) error {
-		f.keys++
+	if err := d.st.Dump(func(key, _ []byte) error {
+		switch key[0] {
+		case 'r', 'a': // request ids are kept for a day (L9)
+		case 'f': // one for 128 files
+		default:
+			f.keys++
+		}
 		return nil
 	}); err != nil {
 		d.t.Fatal(err)
 	}
+	var mem runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&mem)
+	f.heap = int(mem.HeapAlloc)
 	began := time.Now()
 	tbl, err := table.NewFromLocation(d.ctx, table.Identifier{"shop", "stock"}, d.path, icebergio.LoadFSFunc(nil, d.path), nil)
 	if err != nil {

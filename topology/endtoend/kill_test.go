@@ -18,60 +18,69 @@ import (
 // snapshot on the way was right; nothing that a snapshot names is missing, and
 // what lies around unnamed belongs to closed epochs.
 func TestKill(t *testing.T) {
-	onBackends(t, func(t *testing.T, b backend) {
-		s := seed(t)
-		r := rng(s)
-		kills := count(t, "VARVE_KILLS", 4, 4)
-		if len(b.brokers) > 0 {
-			kills = (kills + 2) / 3
-		}
-		w := workloads["orders"]()
-		o := &childOrder{Data: dataDir(t), Brokers: b.brokers, Deployment: "kill", Partitions: 1, Workload: "orders"}
-		log := filepath.Join(t.TempDir(), "child.log")
-		p := &eventProducer{t: t, w: w, seed: s, acked: map[int32]int64{}}
-		early := 0
-		var stopAll func() // on Kafka events go on coming while no node runs
-		for k := range kills {
-			c := startChild(t, o, log)
-			if k != kills/2 && (r.IntN(4) == 0 || k == 0 && r.IntN(2) == 0) {
-				// While it starts: it opens, replays, claims.
-				time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
-				c.kill()
-				early++
-				continue
-			}
-			broker := c.ready()
-			if len(b.brokers) > 0 && stopAll == nil {
-				stopAll = p.start(broker)
-			}
-			stop := func() {}
-			if len(b.brokers) == 0 {
-				stop = p.start(broker)
-			}
-			time.Sleep(time.Duration(100+r.IntN(1200)) * time.Millisecond)
+	onBackends(t, func(t *testing.T, b backend) { killNodes(t, b, nil, 4) })
+}
+
+// killNodes is TestKill with the lake in a folder, or on S3.
+func killNodes(t *testing.T, b backend, lake *s3Lake, kills int) {
+	s := seed(t)
+	r := rng(s)
+	kills = count(t, "VARVE_KILLS", kills, kills)
+	if len(b.brokers) > 0 {
+		kills = (kills + 2) / 3
+	}
+	w := workloads["orders"]()
+	o := &childOrder{Data: dataDir(t), Brokers: b.brokers, Deployment: "kill", Partitions: 1, Workload: "orders"}
+	if lake != nil {
+		o.Warehouse = lake.url
+	}
+	log := filepath.Join(t.TempDir(), "child.log")
+	p := &eventProducer{t: t, w: w, seed: s, acked: map[int32]int64{}}
+	early := 0
+	var stopAll func() // on Kafka events go on coming while no node runs
+	for k := range kills {
+		c := startChild(t, o, log)
+		if k != kills/2 && (r.IntN(4) == 0 || k == 0 && r.IntN(2) == 0) {
+			// While it starts: it opens, replays, claims.
+			time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
 			c.kill()
-			// Before the broker is back: it would not know the producer any more.
-			stop()
+			early++
+			continue
 		}
-		if stopAll != nil {
-			stopAll()
+		broker := c.ready()
+		if len(b.brokers) > 0 && stopAll == nil {
+			stopAll = p.start(broker)
 		}
-		t.Logf("%d kills, %d of them during the start; %v events acknowledged", kills, early, p.acked)
-		n := start(t, o.options(testLog(t, 8)))
-		ctx := longContext(t)
-		if err := prepare(ctx, n, w); err != nil {
-			t.Fatal(err)
+		stop := func() {}
+		if len(b.brokers) == 0 {
+			stop = p.start(broker)
 		}
-		f := newFeed(w, s)
-		p.verify(ctx, n, f)
-		m := f.model()
-		settle(ctx, t, n, f, m)
-		h := readHistory(ctx, t, n, w.def.Name)
-		location := n.Store().Location("")
-		stop(t, n)
-		audit(t, o.Data, h)
-		replaySame(ctx, t, topology.ReplayOptions{Brokers: b.brokers, Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
-	})
+		time.Sleep(time.Duration(100+r.IntN(1200)) * time.Millisecond)
+		c.kill()
+		// Before the broker is back: it would not know the producer any more.
+		stop()
+	}
+	if stopAll != nil {
+		stopAll()
+	}
+	t.Logf("%d kills, %d of them during the start; %v events acknowledged", kills, early, p.acked)
+	n := start(t, o.options(testLog(t, 8)))
+	ctx := longContext(t)
+	if err := prepare(ctx, n, w); err != nil {
+		t.Fatal(err)
+	}
+	f := newFeed(w, s)
+	p.verify(ctx, n, f)
+	m := f.model()
+	settle(ctx, t, n, f, m)
+	h := readHistory(ctx, t, n, w.def.Name)
+	location := n.Store().Location("")
+	stop(t, n)
+	if lake != nil {
+		lake.copyTo(t, filepath.Join(o.Data, "lake"))
+	}
+	audit(t, o.Data, h)
+	replaySame(ctx, t, topology.ReplayOptions{Brokers: b.brokers, Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
 }
 
 // eventProducer produces a workload's events from wherever the topic ends.

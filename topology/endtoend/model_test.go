@@ -238,7 +238,7 @@ func (h *history) check(ctx context.Context, t testing.TB, m *model, key string)
 		if c.SnapshotID == 0 {
 			continue // metadata alone
 		}
-		got, err := readers.Read(ctx, readers.IcebergGo, c.MetadataPath, readers.Options{Lineage: true})
+		got, err := readLake(ctx, readers.IcebergGo, c.MetadataPath, readers.Options{Lineage: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,59 +21,61 @@ import (
 // ever committed holds exactly the rows that the accepted records below its
 // build offset ask for, with their row lineage.
 func TestRandomEvents(t *testing.T) {
-	onBackends(t, func(t *testing.T, b backend) {
-		s := seed(t)
-		r := rng(s)
-		ctx := longContext(t)
-		o := topology.NodeOptions{Data: dataDir(t), Brokers: b.brokers, Deployment: "random", Partitions: 2}
-		n := start(t, o)
-		rounds := count(t, "VARVE_ROUNDS", 8, 8)
-		feeds := []*feed{
-			newFeed(orders(otherPartition("shop.orders", 0), 40, 200), s),
-			newFeed(users(otherPartition("people.users", 1), 40, 150), s),
+	onBackends(t, func(t *testing.T, b backend) { randomEvents(t, b, "", 8) })
+}
+
+func randomEvents(t *testing.T, b backend, warehouse string, rounds int) {
+	s := seed(t)
+	r := rng(s)
+	ctx := longContext(t)
+	o := topology.NodeOptions{Data: dataDir(t), Brokers: b.brokers, Warehouse: warehouse, Deployment: "random", Partitions: 2}
+	n := start(t, o)
+	rounds = count(t, "VARVE_ROUNDS", rounds, rounds)
+	feeds := []*feed{
+		newFeed(orders(otherPartition("shop.orders", 0), 40, 200), s),
+		newFeed(users(otherPartition("people.users", 1), 40, 150), s),
+	}
+	models := make([]*model, len(feeds))
+	for i, f := range feeds {
+		models[i] = f.model()
+		if _, err := n.Produce(ctx, f.def.SourceTopic, f.partitions, f.take(1+r.IntN(50)), nil); err != nil {
+			t.Fatal(err)
 		}
-		models := make([]*model, len(feeds))
+		info, created, err := n.EnsureTable(ctx, f.def)
+		if err != nil || !created {
+			t.Fatalf("created %v: %v", created, err)
+		}
+		if err := n.Ingest(ctx, info); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range rounds {
 		for i, f := range feeds {
-			models[i] = f.model()
-			if _, err := n.Produce(ctx, f.def.SourceTopic, f.partitions, f.take(1+r.IntN(50)), nil); err != nil {
+			if _, err := n.Produce(ctx, f.def.SourceTopic, f.partitions, f.take(r.IntN(120)), nil); err != nil {
 				t.Fatal(err)
 			}
-			info, created, err := n.EnsureTable(ctx, f.def)
-			if err != nil || !created {
-				t.Fatalf("created %v: %v", created, err)
-			}
-			if err := n.Ingest(ctx, info); err != nil {
-				t.Fatal(err)
+			if r.IntN(3) == 0 {
+				askDelete(ctx, t, n, f, models[i], r.IntN(2*f.partitions*20))
 			}
 		}
-		for round := range rounds {
-			for i, f := range feeds {
-				if _, err := n.Produce(ctx, f.def.SourceTopic, f.partitions, f.take(r.IntN(120)), nil); err != nil {
+		switch {
+		case round%5 == 4:
+			stop(t, n)
+			n = start(t, o)
+		case r.IntN(3) == 0:
+			for _, f := range feeds {
+				if err := n.WaitLoaded(ctx, f.def.Name, nil); err != nil {
 					t.Fatal(err)
 				}
-				if r.IntN(3) == 0 {
-					askDelete(ctx, t, n, f, models[i], r.IntN(2*f.partitions*20))
-				}
 			}
-			switch {
-			case round%5 == 4:
-				stop(t, n)
-				n = start(t, o)
-			case r.IntN(3) == 0:
-				for _, f := range feeds {
-					if err := n.WaitLoaded(ctx, f.def.Name, nil); err != nil {
-						t.Fatal(err)
-					}
-				}
-			default:
-				time.Sleep(time.Duration(r.IntN(120)) * time.Millisecond)
-			}
+		default:
+			time.Sleep(time.Duration(r.IntN(120)) * time.Millisecond)
 		}
-		for i, f := range feeds {
-			settle(ctx, t, n, f, models[i])
-		}
-		stop(t, n)
-	})
+	}
+	for i, f := range feeds {
+		settle(ctx, t, n, f, models[i])
+	}
+	stop(t, n)
 }
 
 // settle waits until everything is published and holds the table's whole
@@ -106,12 +108,12 @@ func settle(ctx context.Context, t *testing.T, n *topology.Node, f *feed, m *mod
 		last := h.commits[len(h.commits)-1].MetadataPath
 		t.Run(string(engine), func(t *testing.T) {
 			readers.Need(t, engine)
-			got, err := readers.Read(ctx, engine, last, readers.Options{Lineage: engine == readers.DuckDB})
+			got, err := readLake(ctx, engine, last, readers.Options{Lineage: engine == readers.DuckDB})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if engine == readers.DuckDB {
-				other, err := readers.Read(ctx, readers.IcebergGo, last, readers.Options{Lineage: true})
+				other, err := readLake(ctx, readers.IcebergGo, last, readers.Options{Lineage: true})
 				if err != nil {
 					t.Fatal(err)
 				}

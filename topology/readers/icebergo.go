@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -58,9 +60,25 @@ func readIcebergGo(ctx context.Context, metadata string, o Options) (*Table, err
 	return t, nil
 }
 
+func (o *Options) fs(metadata string) func(context.Context) (icebergio.IO, error) {
+	if o.Locate == nil {
+		return icebergio.LoadFSFunc(o.Properties, metadata)
+	}
+	return func(context.Context) (icebergio.IO, error) { return located{o.Locate}, nil }
+}
+
+// located reads the files of another place from a local folder.
+type located struct{ locate func(string) string }
+
+func (l located) Open(name string) (icebergio.File, error) { return os.Open(l.locate(name)) }
+
+func (l located) Remove(name string) error {
+	return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrPermission}
+}
+
 func openIcebergGo(ctx context.Context, at string, o *Options) (*table.Table, error) {
 	if o.REST == nil {
-		return table.NewFromLocation(ctx, table.Identifier{"varve", "test"}, at, icebergio.LoadFSFunc(o.Properties, at), nil)
+		return table.NewFromLocation(ctx, table.Identifier{"varve", "test"}, at, o.fs(at), nil)
 	}
 	opts := []rest.Option{rest.WithAdditionalProps(o.Properties)}
 	if o.REST.Token != "" {

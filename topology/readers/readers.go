@@ -52,6 +52,9 @@ type Options struct {
 	// Properties are the engine's: file IO properties of PyIceberg and
 	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
 	Properties map[string]string
+	// Locate, if set, gives iceberg-go the local file of a location; a build
+	// with its S3 driver takes minutes. The Python engines read where it says.
+	Locate func(location string) string
 	// REST, if any, is the catalog in which the table is looked up by its name.
 	REST *REST
 }

@@ -119,19 +119,27 @@ func dataDir(t testing.TB) string {
 	return dir
 }
 
+// toolsDir is the folder of installed servers.
+func toolsDir() (string, error) {
+	if dir := os.Getenv(ToolsEnv); dir != "" {
+		return dir, nil
+	}
+	cache := os.Getenv("XDG_CACHE_HOME")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the folder of test tools: %w; set %s", err, ToolsEnv)
+		}
+		cache = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(cache, "varve-test"), nil
+}
+
 // tools finds Java and the jars.
 func tools() (java, lib string, err error) {
-	dir := os.Getenv(ToolsEnv)
-	if dir == "" {
-		cache := os.Getenv("XDG_CACHE_HOME")
-		if cache == "" {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return "", "", fmt.Errorf("find the folder of test tools: %w; set %s", err, ToolsEnv)
-			}
-			cache = filepath.Join(home, ".cache")
-		}
-		dir = filepath.Join(cache, "varve-test")
+	dir, err := toolsDir()
+	if err != nil {
+		return "", "", err
 	}
 	kafka := filepath.Join(dir, "kafka-"+kafkaVersion)
 	if _, err := os.Stat(filepath.Join(kafka, "complete")); err != nil {

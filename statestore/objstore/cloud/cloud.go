@@ -33,6 +33,9 @@ type Config struct {
 	// as well be a missing permission or a missing name server. Default:
 	// gocloud's code.
 	NotFound func(error) bool
+	// Explain makes of a provider's error one for people; it wraps what it was
+	// given. Default: as it is.
+	Explain func(error) error
 	// StatThenCreate is for stores without conditional writes: a create first
 	// looks whether the object is there. Two writers at the same moment can
 	// then both succeed, and the later bytes stand. That is harmless for
@@ -71,6 +74,9 @@ func New(c Config) (objstore.Store, error) {
 func (s *store) wrap(op, key string, err error) error {
 	if s.c.NotFound(err) {
 		return fmt.Errorf("objstore: %s %s: %w", op, s.Location(key), objstore.ErrNotFound)
+	}
+	if s.c.Explain != nil {
+		err = s.c.Explain(err)
 	}
 	return fmt.Errorf("objstore: %s %s: %w", op, s.Location(key), err)
 }
@@ -249,37 +255,44 @@ func (w *writer) Abort() error {
 	return nil
 }
 
-func (w *writer) sameAsExisting() (bool, error) {
-	r, err := w.s.c.Bucket.NewReader(w.ctx, w.s.prefix+w.key, nil)
-	if err != nil {
-		return false, err
-	}
-	if r.Size() != w.size {
-		return false, r.Close()
-	}
-	sum := sha256.New()
-	n, err := io.Copy(sum, r)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return false, err
-	}
-	return n == w.size && bytes.Equal(sum.Sum(nil), w.sum.Sum(nil)), nil
+func (w *writer) sameAsExisting() (same bool, err error) {
+	err = again(w.ctx, func() (bool, error) {
+		r, err := w.s.c.Bucket.NewReader(w.ctx, w.s.prefix+w.key, nil)
+		if err != nil {
+			return false, err
+		}
+		if r.Size() != w.size {
+			return false, r.Close()
+		}
+		sum := sha256.New()
+		n, err := io.Copy(sum, r)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return true, err
+		}
+		same = n == w.size && bytes.Equal(sum.Sum(nil), w.sum.Sum(nil))
+		return false, nil
+	})
+	return same, err
 }
 
-func (s *store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
+func (s *store) ReadAll(ctx context.Context, key string, limit int64) (data []byte, err error) {
 	if err := s.check(ctx, "read", key, objstore.CheckReadKey); err != nil {
 		return nil, err
 	}
-	r, err := s.c.Bucket.NewReader(ctx, s.prefix+key, nil)
+	err = again(ctx, func() (bool, error) {
+		r, err := s.c.Bucket.NewReader(ctx, s.prefix+key, nil)
+		if err != nil {
+			return false, err
+		}
+		if r.Size() > limit {
+			err := fmt.Errorf("%w: %d bytes, limit %d", objstore.ErrTooLarge, r.Size(), limit)
+			return false, errors.Join(err, r.Close())
+		}
+		data = make([]byte, r.Size())
+		_, err = io.ReadFull(r, data)
+		return true, errors.Join(err, r.Close())
+	})
 	if err != nil {
-		return nil, s.wrap("read", key, err)
-	}
-	if r.Size() > limit {
-		err := fmt.Errorf("%w: %d bytes, limit %d", objstore.ErrTooLarge, r.Size(), limit)
-		return nil, errors.Join(s.wrap("read", key, err), r.Close())
-	}
-	data := make([]byte, r.Size())
-	_, err = io.ReadFull(r, data)
-	if err = errors.Join(err, r.Close()); err != nil {
 		return nil, s.wrap("read", key, err)
 	}
 	return data, nil
@@ -315,12 +328,20 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	if len(want) == 0 {
 		return 0, nil
 	}
-	r, err := o.s.c.Bucket.NewRangeReader(o.ctx, o.s.prefix+o.key, off, int64(len(want)), nil)
+	n := 0 // what an attempt read stays read
+	err := again(o.ctx, func() (bool, error) {
+		r, err := o.s.c.Bucket.NewRangeReader(o.ctx, o.s.prefix+o.key, off+int64(n), int64(len(want)-n), nil)
+		if err != nil {
+			return false, err
+		}
+		m, err := io.ReadFull(r, want[n:])
+		n += m
+		if err = errors.Join(err, r.Close()); n == len(want) {
+			return false, nil
+		}
+		return true, err
+	})
 	if err != nil {
-		return 0, o.s.wrap("read", o.key, err)
-	}
-	n, err := io.ReadFull(r, want)
-	if err = errors.Join(err, r.Close()); err != nil {
 		return n, o.s.wrap("read", o.key, err)
 	}
 	if n < len(p) {
@@ -372,6 +393,9 @@ func (s *store) List(ctx context.Context, prefix string, fn func(objstore.Info) 
 		}
 		if err != nil {
 			// A bucket that is not there is no empty listing.
+			if s.c.Explain != nil {
+				err = s.c.Explain(err)
+			}
 			return fmt.Errorf("objstore: list %s: %w", s.Location(prefix), err)
 		}
 		key, ok := strings.CutPrefix(o.Key, s.prefix)

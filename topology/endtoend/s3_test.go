@@ -1,0 +1,163 @@
+package endtoend
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/varve-io/varve/statestore/objstore/s3store"
+	"github.com/varve-io/varve/topology"
+	"github.com/varve-io/varve/topology/readers"
+	"github.com/varve-io/varve/topology/testcluster"
+)
+
+// s3Lake is a lake on an S3 gateway, reached through a proxy that makes faults.
+type s3Lake struct {
+	gateway  *testcluster.S3
+	proxy    *testcluster.Proxy
+	url      string
+	location string
+	folder   string // where its files lie
+}
+
+// onS3 is the lake of the test that is running; nil: a local folder.
+var onS3 *s3Lake
+
+func startLake(t *testing.T) *s3Lake {
+	t.Helper()
+	g := testcluster.StartS3(t)
+	l := &s3Lake{gateway: g, proxy: testcluster.StartProxy(t, g.Endpoint())}
+	l.url = g.Via(l.proxy.Endpoint(), "some/lake") + "&max_backoff=200ms&stall_timeout=5s"
+	l.location, l.folder = "s3://"+testcluster.S3Bucket+"/some/lake", g.Folder("some/lake")
+	onS3 = l
+	t.Cleanup(func() { onS3 = nil })
+	return l
+}
+
+// disturb makes one in so many requests fail, by every fault that takes no
+// long time.
+func (l *s3Lake) disturb(t *testing.T, oneIn int) {
+	s := seed(t)
+	r := rand.New(rand.NewPCG(s, 3))
+	faults := []testcluster.Fault{
+		testcluster.Reset, testcluster.ResetRequest, testcluster.ResetResponse, testcluster.Unavailable, testcluster.LoseAnswer, testcluster.LoseAnswer,
+	}
+	l.proxy.Fail(func(*http.Request) testcluster.Fault {
+		if r.IntN(oneIn) > 0 {
+			return testcluster.Pass
+		}
+		return faults[r.IntN(len(faults))]
+	})
+	t.Cleanup(func() {
+		made := 0
+		for _, f := range faults[:5] {
+			made += l.proxy.Count(f)
+		}
+		t.Logf("%d requests passed, %d had a fault", l.proxy.Count(testcluster.Pass), made)
+		if made == 0 {
+			t.Error("no request had a fault")
+		}
+	})
+}
+
+func (l *s3Lake) locate(location string) string {
+	rest, ok := strings.CutPrefix(location, l.location+"/")
+	if !ok {
+		return location
+	}
+	return filepath.Join(l.folder, filepath.FromSlash(rest))
+}
+
+// copyTo copies the lake's files into a folder and takes that for the lake.
+func (l *s3Lake) copyTo(t *testing.T, folder string) {
+	t.Helper()
+	if err := os.CopyFS(folder, os.DirFS(l.folder)); err != nil {
+		t.Fatal(err)
+	}
+	l.folder = folder
+}
+
+// readLake reads a table of the test's lake. DuckDB and PyIceberg ask the
+// gateway itself.
+func readLake(ctx context.Context, engine readers.Engine, metadata string, o readers.Options) (*readers.Table, error) {
+	if onS3 != nil {
+		switch engine {
+		case readers.IcebergGo:
+			o.Locate = onS3.locate
+		case readers.DuckDB:
+			o.Properties = map[string]string{
+				"s3_endpoint": onS3.gateway.Addr(), "s3_use_ssl": "false", "s3_url_style": "path", "s3_region": "us-east-1",
+				"s3_access_key_id": testcluster.S3AccessKey, "s3_secret_access_key": testcluster.S3SecretKey,
+			}
+		case readers.PyIceberg:
+			o.Properties = map[string]string{
+				"s3.endpoint": onS3.gateway.Endpoint(), "s3.region": "us-east-1",
+				"s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey,
+			}
+		}
+	}
+	return readers.Read(ctx, engine, metadata, o)
+}
+
+// TestRandomEventsOnS3: TestRandomEvents with the lake on S3, one request in
+// twenty with a fault.
+func TestRandomEventsOnS3(t *testing.T) {
+	l := startLake(t)
+	l.disturb(t, 20)
+	randomEvents(t, backend{name: "embedded"}, l.url, 5)
+}
+
+// TestKillOnS3: TestKill with the lake on S3, one request in twenty with a fault.
+func TestKillOnS3(t *testing.T) {
+	l := startLake(t)
+	l.disturb(t, 20)
+	killNodes(t, backend{name: "embedded"}, l, 3)
+}
+
+// TestStoreAway: while the store is away no event is lost and none is taken
+// twice; the node says what it waits for, and goes on by itself.
+func TestStoreAway(t *testing.T) {
+	l := startLake(t)
+	ctx := longContext(t)
+	n := start(t, topology.NodeOptions{Data: dataDir(t), Warehouse: l.url + "&max_attempts=2", Deployment: "away", Partitions: 1, Logger: testLog(t, slog.LevelError+4)})
+	f := newFeed(orders("shop.orders", 40, 200), seed(t))
+	m := f.model()
+	produce := func(events int) {
+		t.Helper()
+		if _, err := n.Produce(ctx, f.def.SourceTopic, f.partitions, f.take(events), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	produce(60)
+	info, _, err := n.EnsureTable(ctx, f.def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Ingest(ctx, info); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.WaitLoaded(ctx, f.def.Name, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.proxy.Refuse(true)
+	produce(60)
+	for waits := false; !waits; time.Sleep(20 * time.Millisecond) {
+		for _, s := range n.Shards() {
+			waits = waits || strings.Contains(s.Waiting, "no answer from "+l.proxy.Endpoint())
+		}
+		if ctx.Err() != nil {
+			t.Fatal("no shard says that it waits for the store")
+		}
+	}
+	l.proxy.Refuse(false)
+	l.disturb(t, 4)
+	produce(60)
+	settle(ctx, t, n, f, m)
+	stop(t, n)
+}
