@@ -46,13 +46,13 @@ jars() {
 }
 
 spark() {
-  local pins="pyspark $pyspark iceberg $iceberg pandas 2.3.3 pyarrow 21.0.0"
+  local pins="pyspark $pyspark iceberg $iceberg aws-bundle pandas 2.3.3 pyarrow 21.0.0"
   have spark "$pins" && return
   need java mvn
   fresh spark
   "$python" -m venv "$tools/spark"
   "$tools/spark/bin/python" -m pip install --quiet --disable-pip-version-check "pyspark==$pyspark" pandas==2.3.3 pyarrow==21.0.0
-  jars "$tools/spark/jars" "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:$iceberg"
+  jars "$tools/spark/jars" "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:$iceberg" "org.apache.iceberg:iceberg-aws-bundle:$iceberg"
   done_with spark "$pins"
 }
 

@@ -158,10 +158,22 @@ def arrow_columns(table, uuids=()):
 
 
 def read_polars(req):
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
     import polars as pl
 
     table = pyiceberg_table(req)
-    frame = pl.scan_iceberg(table, snapshot_id=req.get("snapshot") or None)
+    told = table.io.properties  # what the catalog told, and the request
+    options = None
+    if told.get("s3.endpoint"):  # Polars would ask the public S3
+        options = {
+            "aws_endpoint_url": told["s3.endpoint"],
+            "aws_region": told.get("s3.region", "us-east-1"),
+            "aws_access_key_id": told["s3.access-key-id"],
+            "aws_secret_access_key": told["s3.secret-access-key"],
+            "aws_allow_http": "true",
+            "max_retries": "2",
+        }
+    frame = pl.scan_iceberg(table, snapshot_id=req.get("snapshot") or None, storage_options=options)
     if req.get("filter"):
         frame = frame.filter(pl.sql_expr(req["filter"]))
     if req.get("columns"):
@@ -234,6 +246,15 @@ _sail = None
 def read_sail(req):
     """Sail reads the table's folder (Options.Properties location), and does not say which bytes are a uuid (uuid)."""
     global _sail
+    p = req["properties"]
+    if p.get("endpoint"):
+        os.environ.update(
+            AWS_ENDPOINT=p["endpoint"],
+            AWS_ALLOW_HTTP="true",
+            AWS_ACCESS_KEY_ID=p["access-key-id"],
+            AWS_SECRET_ACCESS_KEY=p["secret-access-key"],
+            AWS_REGION="us-east-1",
+        )
     if _sail is None:
         from pysail.spark import SparkConnectServer
         from pyspark.sql import SparkSession
@@ -248,8 +269,8 @@ def read_sail(req):
     reader = spark.read.format("iceberg")
     if req.get("snapshot"):
         reader = reader.option("snapshotId", str(req["snapshot"]))
-    reader.load(req["properties"]["location"]).createOrReplaceTempView("t")
-    return arrow_columns(spark.sql(spark_sql(req, "t")).toArrow(), {req["properties"].get("uuid")})
+    reader.load(p["location"]).createOrReplaceTempView("t")
+    return arrow_columns(spark.sql(spark_sql(req, "t")).toArrow(), {p.get("uuid")})
 
 
 ENGINES = {

@@ -196,6 +196,18 @@ var (
 	tz      = column{"tz", kinds["timestamptz"], timestampTz}
 )
 
+// few gives the few first values of another: each is a partition's, and each
+// flush writes a file a partition.
+func few(c column) column {
+	r := rand.New(rand.NewPCG(1, 2))
+	pool := make([]string, 9)
+	for i := range pool {
+		pool[i] = c.value(r)
+	}
+	c.value = of(pool...)
+	return c
+}
+
 // cases are the tables. A type that closes a table to a reader has a table of
 // its own (T2).
 func cases() []tableCase {
@@ -229,10 +241,10 @@ func cases() []tableCase {
 		part("bucket", "bucket(4) of the key and of a string", name, by(schemas.Bucket, 4, "id", "name"), text("name", "🐟 fish")),
 		part("truncate", "truncate(2) of a string", name, by(schemas.Truncate, 2, "name"), text("name", "日本語")),
 		part("truncint", "truncate(100) of an int", column{"num", kinds["int"], whole(-1<<31+100, 1<<31-1)}, by(schemas.Truncate, 100, "num"), below("num", 3)),
-		part("year", "year", at, by(schemas.Year, 0, "placed"), since("placed", "timestamp", "1990-01-01")),
-		part("month", "month", day, by(schemas.Month, 0, "day"), since("day", "date", "1990-01-01")),
-		part("day", "day", tz, by(schemas.Day, 0, "tz"), since("tz", "timestamptz", "1990-01-01")),
-		part("hour", "hour", at, by(schemas.Hour, 0, "placed"), since("placed", "timestamp", "1990-01-01")),
+		part("year", "year", few(at), by(schemas.Year, 0, "placed"), since("placed", "timestamp", "1990-01-01")),
+		part("month", "month", few(day), by(schemas.Month, 0, "day"), since("day", "date", "1990-01-01")),
+		part("day", "day", few(tz), by(schemas.Day, 0, "tz"), since("tz", "timestamptz", "1990-01-01")),
+		part("hour", "hour", few(at), by(schemas.Hour, 0, "placed"), since("placed", "timestamp", "1990-01-01")),
 		part("void", "void", name, by(schemas.Void, 0, "name"), text("name", "Ω")),
 		{name: "other.altered", what: "a column added with a default, types widened", columns: []column{level, {"f", kinds["float"], of("1.5", "-0.25")}, {"d", schemas.DecimalOf(9, 2), decimals(5, 2)}},
 			filters: []filter{below("id", 40), below("level", 0)},

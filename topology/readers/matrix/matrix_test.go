@@ -19,11 +19,15 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/apache/iceberg-go/io/gocloud/s3" // iceberg-go's own reading of s3://
+
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
+	_ "github.com/varve-io/varve/statestore/objstore/s3store" // s3://
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
+	"github.com/varve-io/varve/topology/testcluster"
 )
 
 const (
@@ -53,43 +57,85 @@ type query struct {
 }
 
 // Every engine gives the model's rows of every table, or says what it is known
-// to say.
+// to say: of a lake in a local folder, and of one on S3.
 func TestMatrix(t *testing.T) {
 	engines := wanted()
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
 	t.Cleanup(cancel)
-	n := startNode(t, ctx)
-	var tables []*written
-	for i, c := range cases() {
-		tables = append(tables, write(t, ctx, n, c, uint64(i)))
-	}
-	m := newMatrix(engines)
-	for _, engine := range engines {
-		t.Run(string(engine), func(t *testing.T) {
-			if err := readers.Available(engine); err != nil {
-				m.absent(engine, err)
-				if slices.Contains(readers.Slow, engine) {
-					t.Skip(err)
-				}
-				readers.Need(t, engine)
+	t.Cleanup(func() {
+		for _, e := range engines {
+			if slices.Contains(readers.Slow, e) {
+				readers.Stop(e)
 			}
-			t.Cleanup(func() {
-				if slices.Contains(readers.Slow, engine) {
-					readers.Stop(engine)
-				}
-			})
-			for _, w := range tables {
-				t.Run(w.name, func(t *testing.T) { m.put(engine, w.name, w.read(t, ctx, engine, n.Catalog())) })
+		}
+	})
+	m := newMatrix(engines)
+	for _, p := range []place{{name: "folder"}, {name: "S3"}} {
+		t.Run(p.name, func(t *testing.T) {
+			if p.name == "S3" {
+				p.s3 = testcluster.StartS3(t)
+			}
+			n := startNode(t, ctx, &p)
+			p.catalog = n.Catalog()
+			var tables []*written
+			for i, c := range cases() {
+				tables = append(tables, write(t, ctx, n, c, uint64(i)))
+			}
+			for _, engine := range engines {
+				t.Run(string(engine), func(t *testing.T) {
+					if err := readers.Available(engine); err != nil {
+						m.absent(engine, err)
+						if slices.Contains(readers.Slow, engine) {
+							t.Skip(err)
+						}
+						readers.Need(t, engine)
+					}
+					for _, w := range tables {
+						t.Run(w.name, func(t *testing.T) { m.put(engine, w.name, p.name, w.read(t, ctx, engine, &p)) })
+					}
+				})
 			}
 		})
 	}
-	text := m.markdown(tables)
+	text := m.markdown(cases())
 	if path := os.Getenv("VARVE_MATRIX_OUT"); path != "" {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Log("\n" + text)
+}
+
+// place is where a lake is, and where its catalog.
+type place struct {
+	name    string
+	s3      *testcluster.S3 // nil: a local folder
+	catalog string
+}
+
+// properties are what an engine must be told to read the files of a place,
+// beside what the catalog tells: credentials, and what it does not heed.
+func (p *place) properties(engine readers.Engine) map[string]string {
+	if p.s3 == nil {
+		return nil
+	}
+	switch engine {
+	case readers.DuckDB:
+		return map[string]string{
+			"s3_endpoint": p.s3.Addr(), "s3_url_style": "path", "s3_use_ssl": "false", "s3_region": "us-east-1",
+			"s3_access_key_id": testcluster.S3AccessKey, "s3_secret_access_key": testcluster.S3SecretKey,
+		}
+	case readers.Spark:
+		return map[string]string{"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey}
+	case readers.Trino:
+		return map[string]string{
+			"fs.native-s3.enabled": "true", "s3.endpoint": p.s3.Endpoint(), "s3.region": "us-east-1", "s3.path-style-access": "true",
+			"s3.aws-access-key": testcluster.S3AccessKey, "s3.aws-secret-key": testcluster.S3SecretKey,
+		}
+	case readers.Sail:
+		return map[string]string{"endpoint": p.s3.Endpoint(), "access-key-id": testcluster.S3AccessKey, "secret-access-key": testcluster.S3SecretKey}
+	}
+	return map[string]string{"s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey}
 }
 
 // wanted is the engines that VARVE_MATRIX names, or all of them; else the fast.
@@ -108,10 +154,15 @@ func wanted() []readers.Engine {
 	}
 }
 
-func startNode(t *testing.T, ctx context.Context) *topology.Node {
+func startNode(t *testing.T, ctx context.Context, p *place) *topology.Node {
 	t.Helper()
+	warehouse := ""
+	if p.s3 != nil {
+		warehouse = p.s3.URL("matrix")
+	}
 	n, err := topology.OpenNode(ctx, topology.NodeOptions{
-		Data: t.TempDir(), Catalog: &topology.CatalogOptions{Address: "127.0.0.1:0"},
+		Warehouse: warehouse,
+		Data:      t.TempDir(), Catalog: &topology.CatalogOptions{Address: "127.0.0.1:0"},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -320,13 +371,15 @@ func (w *written) queries(engine readers.Engine) []query {
 
 // read asks an engine for the table in every way. What the engine refuses, and
 // is known to, is the text of the answer; nothing else may fail.
-func (w *written) read(t *testing.T, ctx context.Context, engine readers.Engine, catalog string) string {
+func (w *written) read(t *testing.T, ctx context.Context, engine readers.Engine, p *place) string {
 	t.Helper()
 	known, result := w.refused[engine], "✓"
 	for _, q := range w.queries(engine) {
-		q.o.REST = &readers.REST{URI: catalog}
+		q.o.REST = &readers.REST{URI: p.catalog}
+		q.o.Properties = p.properties(engine)
 		if engine == readers.Sail { // it is given the folder, and shows a uuid as bytes
 			q.o.Properties = map[string]string{"location": w.location, "uuid": "u"}
+			maps.Copy(q.o.Properties, p.properties(engine))
 		}
 		known := known
 		if f := w.filterRefused[engine]; known == "" && q.o.Filter != "" {
@@ -368,26 +421,31 @@ func difference(got, want []string) string {
 	return fmt.Sprintf("%d rows, want %d\n only read: %q\nonly model: %q", len(got), len(want), only(got, want), only(want, got))
 }
 
-// matrix is the answers of the engines.
+// matrix is the answers of the engines, by table and place.
 type matrix struct {
 	engines []readers.Engine
-	cells   map[readers.Engine]map[string]string
+	cells   map[readers.Engine]map[string]map[string]string
 	why     map[readers.Engine]error
 }
 
 func newMatrix(engines []readers.Engine) *matrix {
-	m := &matrix{engines: engines, cells: map[readers.Engine]map[string]string{}, why: map[readers.Engine]error{}}
-	for _, e := range engines {
-		m.cells[e] = map[string]string{}
-	}
-	return m
+	return &matrix{engines: engines, cells: map[readers.Engine]map[string]map[string]string{}, why: map[readers.Engine]error{}}
 }
 
-func (m *matrix) absent(e readers.Engine, err error)      { m.why[e] = err }
-func (m *matrix) put(e readers.Engine, name, text string) { m.cells[e][name] = text }
+func (m *matrix) absent(e readers.Engine, err error) { m.why[e] = err }
+
+func (m *matrix) put(e readers.Engine, table, where, text string) {
+	if m.cells[e] == nil {
+		m.cells[e] = map[string]map[string]string{}
+	}
+	if m.cells[e][table] == nil {
+		m.cells[e][table] = map[string]string{}
+	}
+	m.cells[e][table][where] = text
+}
 
 // markdown is the matrix with what engines refuse as footnotes.
-func (m *matrix) markdown(tables []*written) string {
+func (m *matrix) markdown(tables []tableCase) string {
 	var b strings.Builder
 	b.WriteString("| table |")
 	for _, e := range m.engines {
@@ -395,24 +453,35 @@ func (m *matrix) markdown(tables []*written) string {
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(m.engines)) + "\n")
 	var notes []string
-	for _, w := range tables {
-		fmt.Fprintf(&b, "| %s |", w.what)
+	for i := range tables {
+		fmt.Fprintf(&b, "| %s |", tables[i].what)
 		for _, e := range m.engines {
-			cell := m.cells[e][w.name]
-			switch cell {
-			case "":
-				cell = "—"
-			case "✓", "✗", "fails":
-			default:
-				note := fmt.Sprintf("%s: %s", e, cell)
-				at := slices.Index(notes, note)
-				if at < 0 {
-					notes = append(notes, note)
-					at = len(notes) - 1
-				}
-				cell = fmt.Sprintf("no (%d)", at+1)
+			said := map[string][]string{} // places by what was said there
+			for _, where := range slices.Sorted(maps.Keys(m.cells[e][tables[i].name])) {
+				text := m.cells[e][tables[i].name][where]
+				said[text] = append(said[text], where)
 			}
-			fmt.Fprintf(&b, " %s |", cell)
+			var cell []string
+			for _, text := range slices.Sorted(maps.Keys(said)) {
+				short := text
+				if text != "✓" && text != "✗" && text != "fails" {
+					note := fmt.Sprintf("%s: %s", e, text)
+					at := slices.Index(notes, note)
+					if at < 0 {
+						at = len(notes)
+						notes = append(notes, note)
+					}
+					short = fmt.Sprintf("no (%d)", at+1)
+				}
+				if len(said) > 1 {
+					short = strings.Join(said[text], ", ") + ": " + short
+				}
+				cell = append(cell, short)
+			}
+			if cell == nil {
+				cell = []string{"—"}
+			}
+			fmt.Fprintf(&b, " %s |", strings.Join(cell, "; "))
 		}
 		b.WriteString("\n")
 	}
