@@ -7,6 +7,7 @@
 //	ingest     source events of one shard → data files and AppendRows
 //	state      the transactions log of one partition → state, outcomes, cuts
 //	publisher  a frozen cut → Iceberg files, a catalog commit, SnapshotCommitted
+//	compactor  the data work of a compaction job: sorted files → fewer, without dead rows
 //	sim        the three under a seeded scheduler, in tests
 //
 // Owns: the step functions and their interfaces.

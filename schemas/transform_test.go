@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The hash values of the specification, appendix B.
+// The hash values of the specification, appendix B (T4).
 func TestBucketHashOfTheSpecification(t *testing.T) {
 	for _, c := range []struct {
 		typ, text string

@@ -17,7 +17,7 @@ import (
 
 // TestAnyLog: whatever the log, a state that was built record by record, one
 // that was built in batches, and one that crashed on the way are equal, and the
-// chain tells so (L3, L6). Totals are those of the files.
+// chain tells so (L3, L6, L12). Totals are those of the files.
 func TestAnyLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := vfs.NewMem()

@@ -43,6 +43,10 @@ type CheckpointOptions struct {
 	// more; it must be longer than two checkpoints take, and than the clocks of
 	// node and store differ. Default: checkpoint.DefaultGrace.
 	Grace time.Duration
+	// IndexAppends is how many appends of a shard may be accepted until its key
+	// index goes to the object store, for a member that takes the shard over.
+	// Default: ingest.DefaultCheckpointAppends.
+	IndexAppends int
 	// Rate bounds the upload, in bytes a second. Default: checkpoint.DefaultRate;
 	// below zero: not at all.
 	Rate int64
@@ -320,7 +324,7 @@ func (n *Node) checkCheckpoint(ctx context.Context, m *checkpoint.Manifest, at P
 // checkChain compares a chain hash with that of the outcome at its offset, if
 // the outcomes topic has it.
 func (n *Node) checkChain(ctx context.Context, h *statestore.Head, id string) error {
-	outcomes, err := openOutcomes(ctx, n.client, n.topics, h.Partition, h.Offset)
+	outcomes, err := openOutcomes(ctx, n.client, n.topics, h.Partition, h.Offset, 100*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -473,8 +477,8 @@ func (w *stateWorker) checkpointStatus(head int64) CheckpointStatus {
 // one or (-1) of all.
 func (n *Node) Checkpoint(ctx context.Context, partition int32) ([]CheckpointMade, error) {
 	out := []CheckpointMade{}
-	for _, w := range n.states {
-		if w == nil || partition >= 0 && w.partition != partition {
+	for _, w := range n.openStateList() {
+		if partition >= 0 && w.partition != partition {
 			continue
 		}
 		m, err := w.askCheckpoint(ctx)

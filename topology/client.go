@@ -42,6 +42,8 @@ type ClientOptions struct {
 	SASL []sasl.Mechanism
 	// DialTimeout bounds one connection attempt. Default: DefaultDialTimeout.
 	DialTimeout time.Duration
+	// Hooks are told what the clients do, to count it. Default: none.
+	Hooks []kgo.Hook
 }
 
 // kgoOptions are the options that every client shares.
@@ -74,6 +76,9 @@ func (o ClientOptions) kgoOptions() ([]kgo.Opt, error) {
 	}
 	if o.Logger != nil {
 		opts = append(opts, kgo.WithLogger(kslog.New(slog.New(quieter{o.Logger.Handler(), repeats}))))
+	}
+	if len(o.Hooks) > 0 {
+		opts = append(opts, kgo.WithHooks(o.Hooks...))
 	}
 	if o.TLS != nil {
 		opts = append(opts, kgo.DialTLSConfig(o.TLS.Clone()))

@@ -36,7 +36,7 @@ func (c *catalogFlags) add(f *pflag.FlagSet) {
 
 // catalogOptions are nil when no catalog is wanted.
 func (a *app) catalogOptions(c *catalogFlags) (*topology.CatalogOptions, error) {
-	token, err := a.catalogToken(c.tokenFile)
+	token, err := a.token("--catalog-token-file", c.tokenFile, catalogTokenEnv)
 	if err != nil {
 		return nil, err
 	}
@@ -55,23 +55,24 @@ func (a *app) catalogOptions(c *catalogFlags) (*topology.CatalogOptions, error) 
 	return &topology.CatalogOptions{Address: c.listen, Token: token}, nil
 }
 
-// catalogToken is the token of the file, else of the environment, else none.
-func (a *app) catalogToken(path string) (string, error) {
+// token is the token of the file that a flag names, else of the environment,
+// else none.
+func (a *app) token(flag, path, env string) (string, error) {
 	if path == "" {
-		token, _ := a.lookupEnv(catalogTokenEnv)
+		token, _ := a.lookupEnv(env)
 		return token, nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return "", usagef("--catalog-token-file: %w", err)
+		return "", usagef("%s: %w", flag, err)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxTokenBytes+1))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return "", usagef("--catalog-token-file: %w", err)
+		return "", usagef("%s: %w", flag, err)
 	}
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 || len(b) > maxTokenBytes || bytes.ContainsAny(b, " \t\r\n") {
-		return "", usagef("--catalog-token-file: %s must hold one token, a single word of at most %d bytes", path, maxTokenBytes)
+		return "", usagef("%s: %s must hold one token, a single word of at most %d bytes", flag, path, maxTokenBytes)
 	}
 	return string(b), nil
 }

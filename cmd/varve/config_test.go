@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -35,9 +36,24 @@ func TestConfigExampleIsValid(t *testing.T) {
 
 // Every key of the file stands in the example, so that nobody has to guess one.
 func TestConfigExampleNamesEveryKey(t *testing.T) {
-	for _, key := range []string{"data", "brokers", "warehouse", "deployment", "partitions", "roles", "catalog_listen", "catalog_token_file", "log_level", "log_format", "catalog", "type",
-		"tables", "name", "source", "topic", "format", "options", "schema", "key", "append_only", "order_by", "partition_by", "commit_interval",
-		"tombstone_ttl", "retention", "age", "snapshots", "properties"} {
+	var walk func(t reflect.Type) []string
+	walk = func(t reflect.Type) (out []string) {
+		for k, f := range yamlKeys(t) {
+			out = append(out, k)
+			for f.Kind() == reflect.Slice {
+				f = f.Elem()
+			}
+			if f.Kind() == reflect.Struct {
+				out = append(out, walk(f)...)
+			}
+		}
+		return out
+	}
+	keys := walk(reflect.TypeFor[fileConfig]())
+	if len(keys) < 30 {
+		t.Fatalf("only %d keys", len(keys))
+	}
+	for _, key := range keys {
 		if !strings.Contains(configExample, key+":") {
 			t.Errorf("the example does not show %s", key)
 		}
@@ -53,7 +69,7 @@ func TestConfigErrors(t *testing.T) {
 		{"swapped letters in retention", "tables: [{name: t, key: [id], retention: {aeg: 1s}}]\n", `"age"`},
 		{"not YAML", "data: [", "is not YAML"},
 		{"two documents", "data: a\n---\ndata: b\n", "more than one YAML document"},
-		{"wrong type", "partitions: many\n", "line 1"},
+		{"wrong type", "log_partitions: many\n", "line 1"},
 		{"list for a text", "data: [a]\n", "line 1"},
 		{"alias", "data: &a x\nwarehouse: *a\n", "aliases"},
 		{"duration", "tables: [{name: t, key: [id], commit_interval: 5}]\n", "is no duration"},

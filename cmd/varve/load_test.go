@@ -428,13 +428,18 @@ func TestProgress(t *testing.T) {
 }
 
 // A value that no column can hold is a dead letter, also among the events that
-// the schema is taken from.
+// the schema is taken from. The row that it would have changed stays as it was,
+// and the next good event heals it (K7).
 func TestLoadSampledOutOfRange(t *testing.T) {
 	data := t.TempDir()
-	r, notes := load(t, "{\"id\":1,\"n\":5}\n{\"id\":2,\"n\":99999999999999999999}\n{\"id\":3,\"n\":6}\n",
+	r, notes := load(t, "{\"id\":1,\"n\":5}\n{\"id\":2,\"n\":99999999999999999999}\n{\"id\":3,\"n\":6}\n{\"id\":3,\"n\":99999999999999999999}\n",
 		"--data", data, "--table", "t", "--format", "rows-json", "--key", "id", "-")
-	if r.Events != 3 || r.DeadLetters != 1 || !strings.Contains(notes, `column "n" is a long`) || !strings.Contains(notes, "decimal") {
+	if r.Events != 4 || r.DeadLetters != 2 || !strings.Contains(notes, `column "n" is a long`) || !strings.Contains(notes, "decimal") {
 		t.Errorf("%+v, %s", r, notes)
 	}
 	wantRows(t, scanned(t, data, "t"), "1,5", "3,6")
+	if r, _ = load(t, "{\"id\":3,\"n\":7}\n{\"id\":2,\"n\":8}\n", "--data", data, "--table", "t", "-"); r.DeadLetters != 0 {
+		t.Errorf("%+v", r)
+	}
+	wantRows(t, scanned(t, data, "t"), "1,5", "2,8", "3,7")
 }

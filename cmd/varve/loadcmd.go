@@ -119,6 +119,7 @@ func (a *app) loadCommand() *cobra.Command {
 				return err
 			}
 			o.Tables, o.StopOnError = []string{t.w.name}, onError == "stop"
+			shared(&o)
 			r, err := a.load(cmd.Context(), o, &t.w, src, partitions)
 			if err = errors.Join(err, src.close()); err != nil {
 				return err

@@ -52,6 +52,12 @@ func statusObject(st *topology.Status, running bool, shards *rowset) object {
 		h := &st.Heads[i]
 		logs.rows = append(logs.rows, []any{h.Partition, h.Offset, h.Chain.String(), int64(h.ApplyVersion), millisOrNull(h.TimeMs)})
 	}
+	checkpoints := &rowset{cols: []string{"partition", "checkpoint", "offset", "made", "records_behind", "running", "uploaded", "to_upload", "restored", "error"}}
+	for i := range st.Checkpoints {
+		c := &st.Checkpoints[i]
+		checkpoints.rows = append(checkpoints.rows, []any{int64(c.Partition), textOrNull(c.ID), offsetOrNull(c.Offset), millisOrNull(c.MadeMs), c.Behind, c.Running,
+			byteSize(c.Uploaded), byteSize(c.ToUpload), textOrNull(c.Restored), textOrNull(c.Error)})
+	}
 	tables := &rowset{cols: []string{"table", "rows", "files", "vectors", "bytes", "snapshot_id", "committed", "fresh", "pending_cut", "pending_attempts", "waits_for",
 		"requests_open", "late_ignored", "dead_letters"}}
 	for _, t := range st.Tables {
@@ -67,8 +73,15 @@ func statusObject(st *topology.Status, running bool, shards *rowset) object {
 	}
 	return object{
 		{"deployment", st.Deployment}, {"running", running}, {"brokers", st.Brokers}, {"warehouse", st.Warehouse}, {"catalog", textOrNull(st.Catalog)}, {"error", textOrNull(st.Error)},
-		{"log", logs}, {"tables", tables}, {"shards", shards},
+		{"log", logs}, {"checkpoints", checkpoints}, {"tables", tables}, {"shards", shards},
 	}
+}
+
+func offsetOrNull(o int64) any {
+	if o < 0 {
+		return nil
+	}
+	return o
 }
 
 // shardRows is one row a shard of the tables: what the state knows of it, how

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -28,13 +29,14 @@ func (s *Shard) checkpoint(ctx context.Context) error {
 		return nil
 	}
 	offset := s.index.Offset()
-	key := fmt.Sprintf("%s/index/%d/%x-%d/%d-%d.idx", s.cfg.Bodies.Prefix, s.cfg.TableID, s.cfg.Shard.TopicID, s.cfg.Shard.Partition, s.epoch, offset)
+	key := s.indexFolder() + indexName(s.epoch, offset)
 	w, err := s.cfg.Store.Writer(ctx, key)
 	if err != nil {
 		return fmt.Errorf("write an index checkpoint: %w", err)
 	}
 	h := sha256.New()
 	n := &countingWriter{w: io.MultiWriter(w, h)}
+	s.forgetFiles()
 	sd := s.side.encode()
 	_, err = n.Write(binary.BigEndian.AppendUint32(nil, uint32(len(sd))))
 	if err == nil {
@@ -65,24 +67,57 @@ func (s *Shard) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// indexed: the outcome of a ShardIndex. The checkpoint before it is of no use
-// any more once this one stands.
+// indexFolder holds the shard's checkpoints, of all its owners.
+func (s *Shard) indexFolder() string {
+	return fmt.Sprintf("%s/index/%d/%x-%d/", s.cfg.Bodies.Prefix, s.cfg.TableID, s.cfg.Shard.TopicID, s.cfg.Shard.Partition)
+}
+
+func indexName(epoch, offset int64) string { return fmt.Sprintf("%d-%d.idx", epoch, offset) }
+
+// indexed: the outcome of a ShardIndex. Once it stands, the checkpoints of before
+// are of no use but to an owner that starts now and has read of the one before it
+// only: that one stays.
 func (s *Shard) indexed(ctx context.Context, x *record.ShardIndex, ok bool) error {
 	if s.stage != Running || x.Epoch != s.epoch || x.Shard.TopicID != s.cfg.Shard.TopicID || x.Shard.Partition != s.cfg.Shard.Partition {
 		return nil
 	}
 	s.indexing, s.sinceIndex = false, 0
-	gone := s.uploaded
-	if ok {
-		gone, s.standing = s.standing, s.uploaded
-	}
-	if gone == "" {
+	if !ok {
+		if s.uploaded == "" {
+			return nil
+		}
+		if err := s.cfg.Store.Delete(ctx, s.uploaded); err != nil {
+			s.log.Warn("an index checkpoint that was not accepted could not be removed", "object", s.uploaded, "error", err)
+		}
 		return nil
 	}
-	if err := s.cfg.Store.Delete(ctx, gone); err != nil {
-		s.log.Warn("an older index checkpoint could not be removed", "object", gone, "error", err)
+	keep := map[string]bool{s.uploaded: true, s.standing: true}
+	s.standing = s.uploaded
+	if err := s.collectIndexes(ctx, keep); err != nil {
+		s.log.Warn("older index checkpoints could not be removed; they are tried again after the next one", "error", err)
 	}
 	return nil
+}
+
+// collectIndexes removes the checkpoints of this epoch and of closed ones. Those
+// of a later epoch are another owner's.
+func (s *Shard) collectIndexes(ctx context.Context, keep map[string]bool) error {
+	var gone []string
+	err := s.cfg.Store.List(ctx, s.indexFolder(), func(i objstore.Info) error {
+		var epoch, offset int64
+		name := strings.TrimPrefix(i.Key, s.indexFolder())
+		if n, err := fmt.Sscanf(name, "%d-%d.idx", &epoch, &offset); n != 2 || err != nil || name != indexName(epoch, offset) {
+			return nil
+		}
+		if epoch <= s.epoch && !keep[i.Key] {
+			gone = append(gone, i.Key)
+		}
+		return nil
+	})
+	if err == nil && len(gone) > 0 {
+		err = s.cfg.Store.Delete(ctx, gone...)
+	}
+	return err
 }
 
 type countingWriter struct {

@@ -104,13 +104,14 @@ func (s *Shard) lose() {
 // more of the log, so a failure is no reason to stop.
 func (s *Shard) keepSide(m *record.OutcomeMessage) {
 	s.side.Offset = max(s.side.Offset, m.Offset)
-	if s.sideAge++; s.sideAge < s.cfg.SideAppends {
+	if s.sideAge++; !s.sideDue() {
 		return
 	}
 	s.sideAge = 0
 	if s.index != nil {
 		s.forgetRequests(m.TimeMs - 2*s.def.TombstoneTTLMs)
 	}
+	s.forgetFiles()
 	if err := s.side.save(s.cfg.FS, s.cfg.Dir); err != nil {
 		s.log.Warn("the side file could not be saved; a restart reads more of the log", "error", err)
 	}

@@ -155,18 +155,19 @@ type Shard struct {
 	sinceIndex int   // accepted appends since the last index checkpoint
 	indexing   bool  // a ShardIndex has no outcome yet
 	uploaded   string
-	standing   string // the checkpoint that the log names, if this owner made it
+	standing   string // the checkpoint that the log names, as far as this owner knows
 	letters    int    // dead letters that the broker has not acknowledged
 	flight     []flight
 }
 
 // flight is an append whose outcome is not known.
 type flight struct {
-	counter  int64
-	offset   int64 // in the log, -1 until the broker says
-	files    []record.DataFile
-	events   int64
-	sourceTo int64
+	counter int64
+	offset  int64 // in the log, -1 until the broker says
+	files   []record.DataFile
+	events  int64
+	// sourceFrom and sourceTo are the source range.
+	sourceFrom, sourceTo int64
 }
 
 // New opens the shard's index and side file. The shard does nothing until Claim.
@@ -190,6 +191,9 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 		cfg.Logger = slog.Default()
 	}
 	s := &Shard{cfg: cfg, decided: -1}
+	if cfg.Checkpoint != nil {
+		s.standing = cfg.Checkpoint.Path
+	}
 	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
 	if _, err := s.fileKeyIn(def.Location, 0, 0); err != nil {
 		return nil, fmt.Errorf("%w: table %s: %w", ErrUnusable, def.Name, err)
@@ -291,7 +295,10 @@ func (s *Shard) identity() []byte {
 func (s *Shard) Close() error {
 	var err error
 	if s.index != nil {
-		err = errors.Join(s.index.Flush(), s.index.Close())
+		if err = s.index.Flush(); err == nil {
+			s.forgetFiles()
+		}
+		err = errors.Join(err, s.index.Close())
 	}
 	if s.side.Offset >= 0 {
 		err = errors.Join(err, s.side.save(s.cfg.FS, s.cfg.Dir))
@@ -336,6 +343,18 @@ func (s *Shard) Decided() int64 { return s.decided }
 func (s *Shard) SourceEnd() int64 {
 	if len(s.flight) > 0 {
 		return -1
+	}
+	return s.sourceEnd
+}
+
+// AcceptedEnd is the source end of what was accepted, whatever is in flight
+// behind it; -1 while no epoch is open.
+func (s *Shard) AcceptedEnd() int64 {
+	switch {
+	case s.stage != Running:
+		return -1
+	case len(s.flight) > 0:
+		return s.flight[0].sourceFrom
 	}
 	return s.sourceEnd
 }
@@ -407,7 +426,7 @@ func (s *Shard) dropEpoch() {
 	s.flight = s.flight[:0]
 	s.buf.reset(s.def.Schema())
 	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
-	s.indexing, s.standing = false, ""
+	s.indexing = false
 	s.letters = 0 // those under way answer to an epoch that is gone
 }
 
@@ -479,7 +498,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok {
 			return ErrDropped
 		}
-	case record.TypeAlterTable:
+	case record.TypeAlterTable, record.TypeCatalogBase:
 		s.altered(d)
 	case record.TypeClaimShard:
 		if s.stage == Claiming && isRequest(d, s.claimID) {

@@ -114,6 +114,9 @@ func decodeSide(b []byte) (*side, error) {
 	for n := count(); n > 0 && bad == nil; n-- {
 		id, err := binary.ReadUvarint(r)
 		bad = errors.Join(bad, err)
+		if _, twice := s.Files[id]; twice {
+			bad = errSide
+		}
 		s.Files[id] = fileInfo{Record: varint(), Epoch: varint(), FirstRow: varint()}
 	}
 	for n := count(); n > 0 && bad == nil; n-- {
@@ -128,6 +131,9 @@ func decodeSide(b []byte) (*side, error) {
 		}
 		h, err := r.ReadByte()
 		bad = errors.Join(bad, err)
+		if h > 1 || len(s.Requests) > 0 && q.Offset <= s.Requests[len(s.Requests)-1].Offset {
+			bad = errSide
+		}
 		q.HasOrder, q.Order, q.TimeMs = h == 1, varint(), varint()
 		s.Requests = append(s.Requests, q)
 	}
@@ -226,4 +232,31 @@ func (s *Shard) forgetRequests(beforeMs int64) {
 		s.marks = append(s.marks[:0], s.marks[n:]...)
 	}
 	s.side.prune(s.answered, beforeMs)
+}
+
+// forgetFiles drops the files that no key of the index points to any more. What
+// is folded after a crash begins with the durable index: a file that it does not
+// name, and that was added before it stood, can never be named again.
+func (s *Shard) forgetFiles() {
+	if s.index == nil {
+		clear(s.side.Files) // without a key nothing asks for them
+		return
+	}
+	durable := s.index.Durable()
+	live := s.index.DurableFiles()
+	for id, f := range s.side.Files {
+		if _, ok := slices.BinarySearch(live, id); !ok && f.Record <= durable {
+			delete(s.side.Files, id)
+		}
+	}
+	s.side.IndexAt = max(s.side.IndexAt, durable)
+}
+
+// sideShare bounds what a side file costs: it is written once for at least so
+// large a share of its files that were added.
+const sideShare = 16
+
+// sideDue says whether the side file is worth writing again.
+func (s *Shard) sideDue() bool {
+	return s.sideAge >= max(s.cfg.SideAppends, len(s.side.Files)/sideShare)
 }

@@ -249,7 +249,7 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 	switch {
 	case e.bad == gap:
 		return
-	case e.bad == malformed:
+	case e.bad == malformed: // K7: what was lost is counted by kind
 		c.DeadOther++
 		return
 	case e.bad == keyless && !opt.NoKey:
@@ -287,7 +287,7 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 }
 
 func (m *model) delete(o *record.OutcomeMessage, k int, c *record.Counts, wrote map[int]bool) {
-	if m.live[k] != nil {
+	if m.live[k] != nil { // K6: deleting an absent key changes nothing and is counted
 		c.Deletes++
 	} else {
 		c.AbsentDeletes++

@@ -13,7 +13,6 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/schemas/source"
-	"github.com/varve-io/varve/statestore/objstore"
 )
 
 func crashRNG(r *rand.Rand) *randv2.Rand { return randv2.New(randv2.NewPCG(r.Uint64(), r.Uint64())) }
@@ -27,17 +26,7 @@ func (w *World) Run() error {
 			return err
 		}
 	}
-	w.mem.SetHook(func(c objstore.Call) error {
-		if w.faults > 0 && w.rng.Intn(3) == 0 {
-			w.faults--
-			return errInjected
-		}
-		if w.atWork && w.failing(8) {
-			w.saw["store away"]++
-			return errInjected
-		}
-		return nil
-	})
+	w.mem.SetHook(w.hook)
 	for i := range w.opt.Steps {
 		if err := w.step(); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
@@ -79,6 +68,8 @@ func (w *World) step() error {
 		return m.machine.Err()
 	case n < 935:
 		return w.publish(w.pickMember(), w.rng.Intn(3) == 0)
+	case n < 939 && w.opt.Disks:
+		return w.disk()
 	case n < 950:
 		if w.opt.Requests {
 			return w.askDelete()

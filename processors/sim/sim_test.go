@@ -32,6 +32,7 @@ var shapes = []struct {
 	{"tombstones", Options{Shards: 1, Keys: 6, Steps: 500, Ordered: true, Crashes: true, Requests: true, TTL: 300, Clock: true, TwoOwners: true}},
 	{"away", Options{Shards: 2, Keys: 8, Steps: 500, Ordered: true, Requests: true, BadEvents: true, Columns: true, Away: true}},
 	{"away-crashes", Options{Shards: 2, Keys: 8, Steps: 500, Ordered: true, Crashes: true, TwoOwners: true, Requests: true, Away: true, FlushEvery: 3}},
+	{"disks", Options{Shards: 2, Keys: 8, Steps: 700, Ordered: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Away: true}},
 	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
 
@@ -43,6 +44,7 @@ var wanted = []string{
 	"rejected AppendRows: source range", "rejected ClaimShard: too old", "rejected SnapshotCommitted: no cut pending",
 	"publish failed", "row id kept", "tombstone forgotten", "gap", "malformed", "keyless", "keyless delete", "retired",
 	"network failed", "store away", "outcome unsent", "letter unsent",
+	"checkpoint shared", "state restored", "index wiped",
 }
 
 func TestSeeds(t *testing.T) {

@@ -40,6 +40,7 @@ type Options struct {
 	Away        bool  // broker and store fail for a while, for owners and members too
 	Steps       int
 	Crashes     bool
+	Disks       bool // states are kept as checkpoints, and disks are lost
 	TwoOwners   bool
 	Requests    bool // DeleteKeys
 	FlushEvery  int  // events that fill a buffer
@@ -353,7 +354,7 @@ func (w *World) addMember(leads bool) error {
 }
 
 func (m *member) open() error {
-	st, err := statestore.Open("state", statestore.Options{FS: m.fs, Log: m.w.logger, Cache: 1 << 20, MemTable: 1 << 20})
+	st, err := statestore.Open("state", m.stateOptions())
 	if err != nil {
 		return err
 	}
@@ -541,6 +542,14 @@ func (o *owner) stopped() error {
 // crash loses the owner's memory, and of its folder what was not made durable.
 func (o *owner) crash() error {
 	o.net.dead = true
+	if o.fs == nil { // the disk is lost
+		if err := o.shard.Abandon(); err != nil {
+			return err
+		}
+		o.fs = vfs.NewCrashableMem()
+		o.w.orphans(o.net)
+		return o.open()
+	}
 	clone := o.fs.CrashClone(o.w.crashed())
 	if err := o.shard.Abandon(); err != nil {
 		return err

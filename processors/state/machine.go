@@ -43,6 +43,8 @@ type Config struct {
 	Log      processors.Appender
 	Outcomes Outcomes
 	Logger   *slog.Logger
+	// Applied, if set, is told each outcome, to count it.
+	Applied func(*record.OutcomeMessage)
 }
 
 // Machine drives one partition's state. One goroutine uses it.
@@ -191,9 +193,13 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 			}
 			return errors.Join(err, m.commit(nowMs))
 		}
-		if _, err := m.cfg.Store.Apply(r); err != nil {
+		o, err := m.cfg.Store.Apply(r)
+		if err != nil {
 			m.fail(err)
 			return m.err
+		}
+		if m.cfg.Applied != nil {
+			m.cfg.Applied(&o)
 		}
 		next = r.Offset + 1
 		m.bytes += int64(len(r.Value) + len(r.Key) + 64)

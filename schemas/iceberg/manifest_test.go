@@ -183,7 +183,7 @@ func TestDeleteManifestRoundTrip(t *testing.T) {
 	}
 }
 
-// The bytes are part of the contract (C7): a build that changes them is not
+// The bytes are part of the contract (C7, M1): a build that changes them is not
 // the same builder. Whoever means to change them says so here.
 func TestManifestBytesArePinned(t *testing.T) {
 	spec, types, values := everySpec()

@@ -42,6 +42,7 @@ type chunk struct {
 
 	full  bool // the column that rows are taken from has no null
 	spans spans
+	picks picks
 
 	// The open page. valid has one byte a row (optional columns only); ints,
 	// floats, plain or idx have the values that are there.
@@ -92,6 +93,7 @@ func (c *chunk) reset(l leaf, opts *WriteOptions, enc *zstd.Encoder) {
 
 func (c *chunk) resetGroup() {
 	c.mode = modeUndecided
+	c.picks.group++
 	if c.leaf.phys == physBoolean || c.opts.NoDictionary {
 		c.mode = modePlain
 	}
@@ -356,6 +358,11 @@ func (c *chunk) gatherNumbers(src *Column, s *spans) (found int) {
 // flushPage encodes the open page, if it holds rows.
 func (c *chunk) flushPage() error {
 	if c.rows == 0 {
+		if c.mode == modeFull {
+			// The dictionary was full at the page's first value: no page of
+			// numbers is open that had to be closed.
+			c.mode = modePlain
+		}
 		return nil
 	}
 	var b bounds

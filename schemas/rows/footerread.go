@@ -257,6 +257,10 @@ func (t *thriftReader) chunk() (c fileChunk, err error) {
 				}
 				return true
 			})
+		case id == 4:
+			c.index = t.integer(wire)
+		case id == 5:
+			c.indexSize = t.integer(wire)
 		default:
 			return false
 		}

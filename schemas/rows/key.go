@@ -132,20 +132,30 @@ func (e *KeyEncoder) AppendFrom(dst []byte, cols []Column, row int) ([]byte, err
 }
 
 func appendKeyPart(dst []byte, c *Column, row int) []byte {
-	switch {
-	case c.Type.Kind == schemas.Decimal:
+	if c.Storage == Ints {
+		return appendIntKey(dst, c.Type, c.Ints[row])
+	}
+	return appendBytesKey(dst, c.Type, c.BytesAt(row))
+}
+
+func appendIntKey(dst []byte, t schemas.Type, v int64) []byte {
+	if t.Kind == schemas.Decimal {
 		start := len(dst)
-		if c.Storage == Ints {
-			dst = schemas.AppendDecimal16(dst, c.Ints[row])
-		} else {
-			dst = append(dst, c.BytesAt(row)...)
-		}
+		dst = schemas.AppendDecimal16(dst, v)
 		dst[start] ^= 0x80
 		return dst
-	case c.Storage == Ints:
-		return binary.BigEndian.AppendUint64(dst, uint64(c.Ints[row])^signBit)
-	case c.Type.Kind == schemas.String || c.Type.Kind == schemas.Binary:
-		v := c.BytesAt(row)
+	}
+	return binary.BigEndian.AppendUint64(dst, uint64(v)^signBit)
+}
+
+func appendBytesKey(dst []byte, t schemas.Type, v []byte) []byte {
+	switch t.Kind {
+	case schemas.Decimal:
+		start := len(dst)
+		dst = append(dst, v...)
+		dst[start] ^= 0x80
+		return dst
+	case schemas.String, schemas.Binary:
 		for {
 			zero := bytes.IndexByte(v, 0)
 			if zero < 0 {
@@ -157,7 +167,7 @@ func appendKeyPart(dst []byte, c *Column, row int) []byte {
 			v = v[zero+1:]
 		}
 	}
-	return append(dst, c.BytesAt(row)...)
+	return append(dst, v...)
 }
 
 // Decode appends the parts of a canonical key to columns that stand in the

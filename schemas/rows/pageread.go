@@ -104,6 +104,15 @@ type chunkReader struct {
 	hasDict bool
 	raw     []byte
 	numbers []uint32
+
+	// A scan takes values of storage Bytes where they lie (view): as numbers in
+	// the dictionary, or as places in the page. dst then has validity only.
+	view     bool
+	full     bool // the last page has no null
+	indexed  bool // the last page's values are numbers
+	placed   bool // they are data[from[i]:to[i]]
+	data     []byte
+	from, to []uint32
 }
 
 // readChunk appends a column chunk to c. The decompressors are
@@ -273,13 +282,35 @@ func (r *chunkReader) readPage(h *pageHeader, body []byte) error {
 	}
 	// The present values are packed first, then spread over their rows. They
 	// are no rows of the column yet: Valid has those already.
+	r.full, r.indexed, r.placed = there == rows, false, false
 	if err := r.values(h, body, there); err != nil {
 		return err
 	}
-	if there < rows {
+	switch {
+	case r.full:
+	case r.indexed:
+		r.numbers = spreadOver(valid, r.numbers)
+	case r.placed:
+		r.from, r.to = spreadOver(valid, r.from), spreadOver(valid, r.to)
+	default:
 		r.dst.spread(start, there)
 	}
 	return nil
+}
+
+// spreadOver gives each valid row its value in turn, and the others 0.
+func spreadOver(valid []uint8, v []uint32) []uint32 {
+	from := len(v)
+	v = grown(v, len(valid)-from)
+	for i := len(valid) - 1; i >= 0; i-- {
+		if valid[i] == 1 {
+			from--
+			v[i] = v[from]
+		} else {
+			v[i] = 0
+		}
+	}
+	return v
 }
 
 func cutLevels(h *pageHeader, body []byte) (levels, rest []byte, err error) {
@@ -337,6 +368,9 @@ func readLevels(valid []uint8, b []byte) (there int, err error) {
 func (r *chunkReader) values(h *pageHeader, body []byte, n int) error {
 	switch h.encoding {
 	case encPlain:
+		if r.view {
+			return r.places(body, n)
+		}
 		return r.plain(r.dst, body, n)
 	case encRLEDictionary, encPlainDictionary:
 		if n == 0 {
@@ -434,6 +468,35 @@ func (r *chunkReader) plain(c *Column, b []byte, n int) error {
 	return nil
 }
 
+// places finds n plain values in the page instead of copying them.
+func (r *chunkReader) places(b []byte, n int) error {
+	r.placed, r.data = true, b
+	r.from, r.to = grown(r.from[:0], n), grown(r.to[:0], n)
+	if r.leaf.phys == physFixed {
+		width := int(r.leaf.length)
+		if len(b)/width < n {
+			return errShortValues
+		}
+		for i := range n {
+			r.from[i], r.to[i] = uint32(i*width), uint32((i+1)*width)
+		}
+		return nil
+	}
+	at := uint64(0)
+	for i := range n {
+		if at+4 > uint64(len(b)) {
+			return errShortValues
+		}
+		end := at + 4 + uint64(binary.LittleEndian.Uint32(b[at:]))
+		if end > uint64(len(b)) {
+			return errShortValues
+		}
+		r.from[i], r.to[i] = uint32(at+4), uint32(end)
+		at = end
+	}
+	return nil
+}
+
 // checkInts refuses numbers beyond the column's type, which a damaged or
 // foreign file may hold.
 func (r *chunkReader) checkInts(c *Column, from int) error {
@@ -486,6 +549,10 @@ func (r *chunkReader) fromDict(b []byte, n int) error {
 		if k >= size {
 			return fmt.Errorf("index %d into a dictionary of %d: %w", k, size, ErrBadFile)
 		}
+	}
+	if r.view {
+		r.indexed = true
+		return nil
 	}
 	c := r.dst
 	switch c.Storage {

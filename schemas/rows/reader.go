@@ -54,8 +54,10 @@ type fileGroup struct {
 
 type fileChunk struct {
 	offset, size int64 // of all its pages in the file
-	values       int64
-	codec        int32
+	// Where its offset index lies; indexSize ≤ 0: nowhere.
+	index, indexSize int64
+	values           int64
+	codec            int32
 }
 
 // Open reads a file's footer.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -327,6 +328,8 @@ func TestReadForeignFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 				f := opened(t, out.Bytes())
+				fields := f.Fields()
+				checkScan(t, f, slices.DeleteFunc(fields, func(x schemas.Field) bool { return x.ID == 9 }), rng)
 				cols, err := f.ReadColumns([]int32{1, 2, 3, 4, 5, 6, 7, 8, 13})
 				if err != nil {
 					t.Fatal(err)

@@ -327,7 +327,13 @@ func (w *Writer) step(b *Batch, sel []uint32, extra Extra) error {
 			return err
 		}
 	}
-	w.groupRows += len(sel)
+	return w.stepped(len(sel))
+}
+
+// stepped counts rows that all columns have taken, and closes the pages and the
+// row group that are full.
+func (w *Writer) stepped(n int) error {
+	w.groupRows += n
 	if w.groupRows%w.opts.PageRows == 0 {
 		for _, c := range w.cols {
 			if err := c.flushPage(); err != nil {

@@ -248,7 +248,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Errors name columns and rules, never values: they go to logs (E2).
+// Errors name columns and rules, never values: they go to logs (E1).
 func TestNoValuesInErrors(t *testing.T) {
 	const secret = "s3cr3t"
 	def := table(t, "id int\nn int\nd decimal(4, 2)\nday date\nu uuid\nb binary\ntz timestamptz", "id")

@@ -203,6 +203,21 @@ func (i *Index) Offset() int64 { return i.offset }
 // Durable is the offset that a crash leaves the contents complete to.
 func (i *Index) Durable() int64 { return i.durable.offset }
 
+// DurableFiles are the files that the durable contents name, ascending.
+func (i *Index) DurableFiles() []uint64 {
+	if i.base == nil {
+		return nil
+	}
+	files := make([]uint64, 0, len(i.base.files))
+	for n, id := range i.base.files {
+		if id != 0 && i.base.rows[n] > 0 {
+			files = append(files, id)
+		}
+	}
+	slices.Sort(files)
+	return files
+}
+
 // Lookup appends one Found to out for each of keys, which are sorted and
 // distinct. The newest overlay that has a key wins, then the delta, then the
 // base. An expired tombstone is absent, and hides what is older.

@@ -85,7 +85,7 @@ func value(t *testing.T, s objstore.Store, key string) string {
 	return string(data)
 }
 
-// TestCrashAtEveryStep: at whatever step a call dies, by a kill or by a power
+// TestCrashAtEveryStep (W3): at whatever step a call dies, by a kill or by a power
 // loss that keeps any part of what was not fsynced, the object is as it was or
 // as it should become; it is as it should become once the call has returned.
 // Everything else stands, and after a restart no temporary file is left.

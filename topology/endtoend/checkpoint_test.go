@@ -287,3 +287,104 @@ func TestCheckpointsInBackground(t *testing.T) {
 	stop(t, n)
 	s.check(t)
 }
+
+// TestShardMoves: the owner of a table's shards is killed, and a node with an
+// empty data folder goes on: its state comes from a checkpoint, its key indexes
+// from theirs, and both catch up with what was accepted since. The rows are the
+// model's, and so is what becomes of keys that were written before (K4, F9).
+func TestShardMoves(t *testing.T) {
+	onBackends(t, func(t *testing.T, b backend) {
+		brokers := b.brokers
+		if len(brokers) == 0 {
+			e, err := topology.OpenBroker(topology.BrokerOptions{Dir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			brokers = []string{e.Addr()}
+		}
+		ctx := longContext(t)
+		w := workloads["orders"]()
+		f := newFeed(w, 7)
+		c := &childOrder{
+			Data: dataDir(t), Brokers: brokers, Warehouse: t.TempDir(), Deployment: "moves", Partitions: 1, Workload: "orders",
+			Checkpoints: topology.CheckpointOptions{IndexAppends: 3},
+		}
+		old := startChild(t, c, filepath.Join(t.TempDir(), "child.log"))
+		old.ready()
+		conn, _, err := topology.Dial(ctx, c.Data, topology.ClientOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := func() *statestore.TableInfo {
+			i, err := conn.Table(ctx, w.def.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return i
+		}
+		// feed publishes events and waits until they are in the log.
+		feed := func(events int) {
+			if _, err := conn.Produce(ctx, w.def.SourceTopic, w.partitions, f.take(events), nil); err != nil {
+				t.Fatal(err)
+			}
+			for waiting := true; waiting; time.Sleep(10 * time.Millisecond) {
+				waiting = false
+				for _, s := range table().Shards {
+					waiting = waiting || s.SourceEnd < int64(len(f.made[s.Partition]))
+				}
+				if ctx.Err() != nil {
+					t.Fatal(ctx.Err())
+				}
+			}
+		}
+		indexed := func() bool {
+			for _, s := range table().Shards {
+				if s.Index.Path == "" {
+					return false
+				}
+			}
+			return true
+		}
+		for feed(100); !indexed(); feed(100) {
+		}
+		made, err := topology.RequestCheckpoint(ctx, c.Data, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			feed(150) // behind the checkpoints
+		}
+		horizons := map[int32]int64{}
+		for _, s := range table().Shards {
+			horizons[s.Partition] = s.IndexHorizon
+		}
+		if err := conn.CloseConn(); err != nil {
+			t.Fatal(err)
+		}
+		old.kill()
+
+		o := c.options(nil)
+		o.Data = dataDir(t)
+		began := time.Now()
+		n := start(t, o)
+		if got := restored(t, n); got != made[0].ID {
+			t.Fatalf("restored from %q, not %s", got, made[0].ID)
+		}
+		for _, s := range n.Shards() {
+			if s.ReadFrom <= 0 || s.ReadFrom > horizons[s.Partition]+1 {
+				t.Errorf("shard %d read the log from %d, its index checkpoint stands at %d", s.Partition, s.ReadFrom, horizons[s.Partition])
+			}
+			t.Logf("shard %d: index checkpoint at %d, log read from %d", s.Partition, horizons[s.Partition], s.ReadFrom)
+		}
+		s := &small{o, f, f.model()}
+		s.load(t, n, 200)
+		t.Logf("moved and caught up in %s", time.Since(began).Round(time.Millisecond))
+		settle(ctx, t, n, f, s.m)
+		stop(t, n)
+	})
+}

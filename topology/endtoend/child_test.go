@@ -30,6 +30,8 @@ type childOrder struct {
 	Deployment string
 	Partitions int
 	Workload   string // a name of workloads
+	// Checkpoints of the child's node.
+	Checkpoints topology.CheckpointOptions
 }
 
 // workloads are those that a child can be told of by name.
@@ -75,7 +77,7 @@ func runChild(order string) error {
 }
 
 func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
-	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Logger: log}
+	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Logger: log}
 }
 
 // prepare makes a workload's topic and table where they are not there yet, and

@@ -48,7 +48,7 @@ func CheckAddress(address, token string) error {
 		return fmt.Errorf("%w: %s is reached from other machines", ErrOpen, address)
 	}
 	if token != "" && len(token) < MinTokenBytes {
-		return fmt.Errorf("the catalog's token has %d bytes; take at least %d", len(token), MinTokenBytes)
+		return fmt.Errorf("the token has %d bytes; take at least %d", len(token), MinTokenBytes)
 	}
 	return nil
 }
