@@ -2,7 +2,7 @@
 # Prints which engines read which tables, each row compared with the model, as
 # a Markdown table. Installs what is missing: the fast engines by install.sh,
 # Spark, Sail and Trino by install-slow.sh. One that cannot be installed is left
-# out, and the table says so. About seven minutes on two cores.
+# out, and the table says so. About ten minutes on two cores.
 #
 #   topology/readers/matrix.sh [engine,engine...]     (default: all)
 set -euo pipefail
@@ -11,6 +11,7 @@ cd "$here/../.."
 
 engines=${1:-all}
 bash topology/readers/install.sh >&2
+sh topology/testcluster/install-s3.sh >&2
 for engine in spark sail trino; do
   case ,$engines, in
     *,all,* | *,"$engine",*) bash topology/readers/install-slow.sh "$engine" >&2 || echo "matrix: $engine is left out" >&2 ;;

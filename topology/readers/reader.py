@@ -171,7 +171,6 @@ def read_polars(req):
             "aws_access_key_id": told["s3.access-key-id"],
             "aws_secret_access_key": told["s3.secret-access-key"],
             "aws_allow_http": "true",
-            "max_retries": "2",
         }
     frame = pl.scan_iceberg(table, snapshot_id=req.get("snapshot") or None, storage_options=options)
     if req.get("filter"):
