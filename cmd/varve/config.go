@@ -88,6 +88,9 @@ type sourceConfig struct {
 	Topic   string            `yaml:"topic"`
 	Format  string            `yaml:"format"`
 	Options map[string]string `yaml:"options"`
+	// Repartition "always" sends the events through an internal topic, where the
+	// table's key decides the partition (K5).
+	Repartition string `yaml:"repartition"`
 }
 
 type retentionConfig struct {

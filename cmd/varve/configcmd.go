@@ -125,6 +125,7 @@ func (t *tableConfig) settings() [][2]string {
 	}
 	add("source.topic", t.Source.Topic)
 	add("source.format", t.Source.Format)
+	add("source.repartition", t.Source.Repartition)
 	maps("source.options.", t.Source.Options)
 	add("schema", t.Schema)
 	add("key", strings.Join(t.Key, ","))
@@ -234,6 +235,7 @@ tables:
   - name: shop.orders
     source:
       topic: dbserver1.shop.orders # default: the table's name
+      # repartition: always        # when equal keys may be in different partitions
       format: debezium-json
       options: {}                  # of the format, for example timestamp.unit: millis
     key: [order_id]                # or append_only: true
