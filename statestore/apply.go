@@ -48,7 +48,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeDropTable: 1, record.TypeClaimShard: 1, record.TypeAppendRows: 1,
 		record.TypeShardIndex: 1, record.TypeSkipSource: 1, record.TypeRetireShard: 1,
 		record.TypeDeleteKeys: 1, record.TypeCut: 1, record.TypeSnapshotCommitted: 1,
-		record.TypeSnapshotFailed: 1,
+		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1,
 	},
 }
 
@@ -389,6 +389,8 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, body []byte, msg
 		return s.snapshotCommitted(r, tab, v.(*record.SnapshotCommitted))
 	case record.TypeSnapshotFailed:
 		return s.snapshotFailed(tab, v.(*record.SnapshotFailed))
+	case record.TypeCatalogBase:
+		return s.catalogBase(r, t, tab, v.(*record.CatalogBase), msg)
 	}
 	return reject(record.NotActive), nil
 }

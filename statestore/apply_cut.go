@@ -58,6 +58,12 @@ type FrozenCut struct {
 	DefChanged bool
 	Head       CatalogHead // the base
 	Expire     []int64     // snapshot ids that this commit removes (G2)
+	// Of an outside catalog, as the state knows it (H5): the properties' keys of
+	// the definition committed last, the retained snapshots, oldest first, and
+	// those that branches and tags name.
+	Published  []string
+	Retained   []int64
+	Held       []int64
 	Deployment [16]byte
 	Partition  int32
 	Ranges     []ShardRange
@@ -105,20 +111,41 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 		return reject(record.NothingToCut), nil
 	}
 	tab.pending = &PendingCut{Cut: r.Offset, Build: r.Offset}
+	if err := s.freezeHead(r, t, tab, n); err != nil {
+		return outcomeOf{}, err
+	}
+	return accepted(false, r.Offset, int64(n)), nil
+}
+
+// freezeHead freezes, beside its n files, everything else that the pending
+// cut's publisher reads, as of this record.
+func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	tab.dirty = true
 	var e enc
 	e.u(1)
-	e.i(r.Offset)
-	e.i(r.Offset)
+	e.i(tab.pending.Cut)
+	e.i(tab.pending.Build)
 	e.i(t)
 	e.raw(s.head.Chain[:])
 	e.byts(encodeDefinition(tab.def))
 	e.i(tab.defChange)
-	e.bool(defChanged)
+	e.bool(tab.defChange > tab.defFrozen)
+	e.u(uint64(len(tab.published)))
+	for _, k := range tab.published {
+		e.str(k)
+	}
 	encHead(&e, &tab.head)
 	expire := expired(tab, t, n > 0)
 	e.u(uint64(len(expire)))
 	for _, id := range expire {
+		e.i(id)
+	}
+	e.u(uint64(len(tab.snapshots)))
+	for i := range tab.snapshots {
+		e.i(tab.snapshots[i].ID)
+	}
+	e.u(uint64(len(tab.held)))
+	for _, id := range tab.held {
 		e.i(id)
 	}
 	e.u(uint64(len(tab.shardOrder)))
@@ -135,7 +162,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	s.setFrozenHead(tab.id, e.b)
 	s.effect('z', tab.id, int64(n), int64(len(expire)))
 	s.cutsDone = append(s.cutsDone, CutNotice{Table: tab.name, TableID: tab.id, Build: r.Offset})
-	return accepted(false, r.Offset, int64(n)), nil
+	return nil
 }
 
 func (t *totals) published() PublishedTotals {
@@ -147,7 +174,8 @@ func (p *PublishedTotals) list() []*int64 {
 }
 
 // expired are the snapshots older than both limits, oldest first (S6, G2).
-// The head stays; so does the base when this cut makes no snapshot.
+// The head stays; so does the base when this cut makes no snapshot, and what
+// the catalog's branches and tags name.
 func expired(t *table, now int64, newSnapshot bool) []int64 {
 	keep := t.def.RetentionCount
 	if newSnapshot {
@@ -159,7 +187,9 @@ func expired(t *table, now int64, newSnapshot bool) []int64 {
 		if n-int64(i) <= keep || s.ID == t.head.SnapshotID || s.TimestampMs > now-t.def.RetentionMs {
 			break
 		}
-		out = append(out, s.ID)
+		if _, held := slices.BinarySearch(t.held, s.ID); !held {
+			out = append(out, s.ID)
+		}
 	}
 	return out
 }
@@ -369,9 +399,18 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	def := d.byts()
 	d.i() // the definition's offset: SnapshotCommitted reads it
 	f.DefChanged = d.bool()
+	for n := d.count(); n > 0; n-- {
+		f.Published = append(f.Published, d.str())
+	}
 	f.Head = decHead(&d)
 	for n := d.count(); n > 0; n-- {
 		f.Expire = append(f.Expire, d.i())
+	}
+	for n := d.count(); n > 0; n-- {
+		f.Retained = append(f.Retained, d.i())
+	}
+	for n := d.count(); n > 0; n-- {
+		f.Held = append(f.Held, d.i())
 	}
 	for n := d.count(); n > 0; n-- {
 		f.Ranges = append(f.Ranges, ShardRange{d.str(), int32(d.i()), d.i()})
@@ -442,29 +481,34 @@ func (s *Store) describeBody(tableID int64, x *FrozenFile) error {
 
 func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) error {
 	return s.eachFrozen(tableID, func(id uint64, value []byte) error {
-		d := dec{b: value}
-		if d.u() != 1 {
-			d.fail()
-		}
-		x := &FrozenFile{ID: id, Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
-		tuple := uint32(d.u())
-		x.SchemaID = int32(d.i())
-		x.Record = d.i()
-		x.Manifest = d.i()
-		x.RowID = d.i()
-		x.Sequence = d.i()
-		if d.bool() {
-			x.Vector = decVector(&d)
-		}
-		x.DeadCount = d.i()
-		if b := d.byts(); len(b) > 0 {
-			x.Dead = b
-		}
-		if err := d.done("frozen file"); err != nil {
+		x, tuple, err := decodeFrozen(id, value)
+		if err != nil {
 			return err
 		}
 		return fn(x, tuple)
 	})
+}
+
+func decodeFrozen(id uint64, value []byte) (*FrozenFile, uint32, error) {
+	d := dec{b: value}
+	if d.u() != 1 {
+		d.fail()
+	}
+	x := &FrozenFile{ID: id, Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
+	tuple := uint32(d.u())
+	x.SchemaID = int32(d.i())
+	x.Record = d.i()
+	x.Manifest = d.i()
+	x.RowID = d.i()
+	x.Sequence = d.i()
+	if d.bool() {
+		x.Vector = decVector(&d)
+	}
+	x.DeadCount = d.i()
+	if b := d.byts(); len(b) > 0 {
+		x.Dead = b
+	}
+	return x, tuple, d.done("frozen file")
 }
 
 // liveManifests reads the numbers and paths of the manifests in use.
@@ -613,11 +657,11 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if err != nil {
 		return outcomeOf{}, err
 	}
-	defOffset, expire, err := frozenTail(b)
+	defOffset, keys, expire, err := frozenTail(b)
 	if err != nil {
 		return outcomeOf{}, err
 	}
-	t.defFrozen = defOffset
+	t.defFrozen, t.published = defOffset, keys
 	for _, id := range expire {
 		for i := range t.snapshots {
 			if t.snapshots[i].ID == id {
@@ -630,7 +674,10 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if c.SnapshotID != 0 {
 		h.SnapshotID, h.Sequence = c.SnapshotID, c.Sequence
 		h.NextRowID = c.FirstRowID + c.AddedRows
-		t.snapshots = append(t.snapshots, SnapshotRef{c.SnapshotID, c.Sequence, c.TimestampMs, c.Build})
+		h.ManifestList = c.ManifestList
+		t.snapshots = append(t.snapshots, SnapshotRef{
+			ID: c.SnapshotID, Sequence: c.Sequence, TimestampMs: c.TimestampMs, Build: c.Build, Attempts: t.pending.Attempts, Cause: t.pending.LastCause,
+		})
 	}
 	h.TimestampMs, h.MetadataVersion, h.MetadataPath, h.MetadataHash = c.TimestampMs, c.MetadataVersion, c.MetadataPath, c.MetadataHash
 	if h.Through = c.Build; h.Build < 0 {
@@ -644,25 +691,33 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	return accepted(true, c.SnapshotID, c.Build), nil
 }
 
-// frozenTail reads the definition's offset and the expiry of a frozen cut.
-func frozenTail(b []byte) (def int64, expire []int64, err error) {
+// frozenTail reads the definition's offset, its properties' keys and the expiry
+// of a frozen cut.
+func frozenTail(b []byte) (def int64, keys []string, expire []int64, err error) {
 	d := dec{b: b}
 	d.u()
 	d.i()
 	d.i()
 	d.i()
 	d.raw(32)
-	d.byts()
+	text := d.byts()
 	def = d.i()
 	d.bool()
+	for n := d.count(); n > 0; n-- {
+		d.str()
+	}
 	decHead(&d)
 	for n := d.count(); n > 0; n-- {
 		expire = append(expire, d.i())
 	}
 	if d.bad {
-		return 0, nil, d.done("frozen cut")
+		return 0, nil, nil, d.done("frozen cut")
 	}
-	return def, expire, nil
+	x, err := decodeDefinition(text)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	return def, propertyKeys(x), expire, nil
 }
 
 // rowIDs is a range of row ids, to not included.

@@ -2,9 +2,11 @@ package statestore
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -64,6 +66,14 @@ func (s *Store) addFrozen(table int64, id uint64, value []byte) {
 	n := int64(len(value) + frozenValueHeld)
 	f.held += n
 	s.held += n
+}
+
+// keepFrozen adds files of an older frozen cut to the one that clearFrozen began.
+func (s *Store) keepFrozen(table int64, files []frozenValue) {
+	for i := range files {
+		s.addFrozen(table, files[i].id, files[i].value)
+	}
+	slices.SortFunc(s.frozen[table].files, func(a, b frozenValue) int { return cmp.Compare(a.id, b.id) })
 }
 
 // eachFrozen calls fn with the files of a table's frozen cut, ascending.

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.ShardRetired; r++ {
+	for r := record.ReasonNone; r <= record.NoChange; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -423,6 +423,8 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 	case "failed":
 		p := s.pending(t, a.table())
 		v = &record.SnapshotFailed{Cut: a.num("cut", p.Cut), Build: a.num("build", p.Build), Attempt: a.num("attempt", 1), Cause: a.str("cause", "store")}
+	case "base":
+		v = s.baseFrom(t, a)
 	case "again":
 		// The same bytes once more.
 		r := s.log[number(t, a.names[0])]

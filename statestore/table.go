@@ -11,6 +11,8 @@ type SnapshotRef struct {
 	Sequence    int64
 	TimestampMs int64
 	Build       int64
+	Attempts    int64  // that failed before it landed
+	Cause       string // of the last of them
 }
 
 // CatalogHead is what the state knows of the committed metadata.
@@ -19,8 +21,9 @@ type CatalogHead struct {
 	Sequence        int64 // last-sequence-number
 	NextRowID       int64
 	TimestampMs     int64 // last-updated-ms
-	MetadataVersion int64 // N of vN, 0: nothing published yet
+	MetadataVersion int64 // N of vN, 0: nothing published yet, or a catalog that names the metadata itself
 	MetadataPath    string
+	ManifestList    string // of the snapshot
 	MetadataHash    record.Hash
 	Build           int64 // build offset of the last commit, -1 none
 	Through         int64 // every change up to here is in it; the first commit is the empty table
@@ -48,6 +51,8 @@ type table struct {
 	lastChange  int64 // newest offset that changed what a reader sees, -1 none
 	head        CatalogHead
 	snapshots   []SnapshotRef
+	held        []int64  // snapshots that branches and tags of an outside catalog name, ascending
+	published   []string // keys of the properties of the definition committed last, sorted
 	pending     *PendingCut
 	changed     bool // some chunk has a change mark
 	totals      totals
@@ -150,6 +155,16 @@ func (t *table) encode() []byte {
 		e.i(s.Sequence)
 		e.i(s.TimestampMs)
 		e.i(s.Build)
+		e.i(s.Attempts)
+		e.str(s.Cause)
+	}
+	e.u(uint64(len(t.held)))
+	for _, id := range t.held {
+		e.i(id)
+	}
+	e.u(uint64(len(t.published)))
+	for _, k := range t.published {
+		e.str(k)
 	}
 	e.bool(t.pending != nil)
 	if p := t.pending; p != nil {
@@ -198,6 +213,7 @@ func encHead(e *enc, h *CatalogHead) {
 	e.i(h.TimestampMs)
 	e.i(h.MetadataVersion)
 	e.str(h.MetadataPath)
+	e.str(h.ManifestList)
 	e.raw(h.MetadataHash[:])
 	e.i(h.Build)
 	e.i(h.Through)
@@ -210,6 +226,7 @@ func decHead(d *dec) (h CatalogHead) {
 	h.TimestampMs = d.i()
 	h.MetadataVersion = d.i()
 	h.MetadataPath = d.str()
+	h.ManifestList = d.str()
 	copy(h.MetadataHash[:], d.raw(32))
 	h.Build = d.i()
 	h.Through = d.i()
@@ -246,7 +263,13 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	t.changed = d.bool()
 	t.head = decHead(&d)
 	for n := d.count(); n > 0; n-- {
-		t.snapshots = append(t.snapshots, SnapshotRef{ID: d.i(), Sequence: d.i(), TimestampMs: d.i(), Build: d.i()})
+		t.snapshots = append(t.snapshots, SnapshotRef{ID: d.i(), Sequence: d.i(), TimestampMs: d.i(), Build: d.i(), Attempts: d.i(), Cause: d.str()})
+	}
+	for n := d.count(); n > 0; n-- {
+		t.held = append(t.held, d.i())
+	}
+	for n := d.count(); n > 0; n-- {
+		t.published = append(t.published, d.str())
 	}
 	if d.bool() {
 		t.pending = &PendingCut{Cut: d.i(), Build: d.i(), Attempts: d.i(), LastCause: d.str()}

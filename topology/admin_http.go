@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/varve-io/varve/processors"
@@ -21,8 +23,12 @@ type Status struct {
 	ID         string                  `json:"deployment_id"`
 	Brokers    []string                `json:"brokers"`
 	Warehouse  string                  `json:"warehouse"`
+	NodeID     string                  `json:"node_id,omitempty"`
+	Groups     bool                    `json:"groups"`            // the deployment is shared between nodes
 	Catalog    string                  `json:"catalog,omitempty"` // where its tables are served as a REST catalog
 	Heads      []statestore.Head       `json:"heads"`             // by transactions partition
+	Owned      []int32                 `json:"owned"`             // the partitions whose state this node has
+	Stopped    map[int32]string        `json:"stopped,omitempty"` // by partition: why it is not applied, or not known
 	Tables     []*statestore.TableInfo `json:"tables"`
 	Shards     []ShardStatus           `json:"shards"`
 	// Checkpoints are those of the partitions whose state the node has.
@@ -31,25 +37,50 @@ type Status struct {
 	Error       string             `json:"error,omitempty"`
 }
 
+// statusWait is how long a status waits for what is not known yet.
+const statusWait = 2 * time.Second
+
 // Status is where the node stands.
 func (n *Node) Status(ctx context.Context) (*Status, error) {
 	s := &Status{
 		Deployment: n.deployment, ID: fmt.Sprintf("%x", n.id), Brokers: n.client.Brokers, Warehouse: n.store.Location(""), Catalog: n.Catalog(),
-		Shards: n.Shards(), Waiting: map[string]string{},
+		Shards: n.Shards(), Waiting: map[string]string{}, NodeID: n.opt.NodeID, Groups: n.opt.Groups, Stopped: map[int32]string{},
 	}
-	var err error
-	if s.Tables, err = n.Tables(ctx); err != nil {
-		return nil, err
+	if n.opt.Groups {
+		// Nobody may have the state of a partition yet: what is known is told.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, statusWait)
+		defer cancel()
 	}
+	for p := range n.topics.Partitions {
+		if !n.opt.Groups && !n.has(RoleState) {
+			break
+		}
+		ts, err := nodeViews{n}.partition(ctx, int32(p))
+		var h statestore.Head
+		if err == nil {
+			h, err = n.views.head(ctx, int32(p))
+		}
+		if err != nil && !n.opt.Groups {
+			return nil, err
+		}
+		if err != nil {
+			s.Stopped[int32(p)] = err.Error()
+			h = statestore.Head{Offset: -1, Partition: int32(p)}
+		}
+		s.Tables, s.Heads = append(s.Tables, ts...), append(s.Heads, h)
+	}
+	slices.SortFunc(s.Tables, func(a, b *statestore.TableInfo) int { return strings.Compare(a.Name, b.Name) })
 	names := map[int64]string{}
 	for _, t := range s.Tables {
 		names[t.ID] = t.Name
 	}
 	n.mu.Lock()
 	maps.Copy(s.Waiting, n.refused)
+	maps.Copy(s.Stopped, n.halted)
 	n.mu.Unlock()
-	for _, w := range n.states {
-		s.Heads = append(s.Heads, w.store.Head())
+	for _, w := range n.openStateList() {
+		s.Owned = append(s.Owned, w.partition)
 		s.Checkpoints = append(s.Checkpoints, w.checkpointStatus(w.store.Head().Offset))
 		w.mu.Lock()
 		for id, why := range w.waiting {
@@ -214,4 +245,16 @@ func (v *remoteViews) table(ctx context.Context, name string) (*statestore.Table
 		}
 	}
 	return nil, nil
+}
+
+func (v *remoteViews) seen(ctx context.Context, p int32, offset int64) error {
+	for {
+		h, err := v.head(ctx, p)
+		if err != nil || h.Offset >= offset {
+			return err
+		}
+		if err := sleep(ctx, directoryPoll); err != nil {
+			return err
+		}
+	}
 }

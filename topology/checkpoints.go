@@ -324,7 +324,7 @@ func (n *Node) checkCheckpoint(ctx context.Context, m *checkpoint.Manifest, at P
 // checkChain compares a chain hash with that of the outcome at its offset, if
 // the outcomes topic has it.
 func (n *Node) checkChain(ctx context.Context, h *statestore.Head, id string) error {
-	outcomes, err := openOutcomes(ctx, n.client, n.topics, h.Partition, h.Offset)
+	outcomes, err := openOutcomes(ctx, n.client, n.topics, h.Partition, h.Offset, 100*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -477,8 +477,8 @@ func (w *stateWorker) checkpointStatus(head int64) CheckpointStatus {
 // one or (-1) of all.
 func (n *Node) Checkpoint(ctx context.Context, partition int32) ([]CheckpointMade, error) {
 	out := []CheckpointMade{}
-	for _, w := range n.states {
-		if w == nil || partition >= 0 && w.partition != partition {
+	for _, w := range n.openStateList() {
+		if partition >= 0 && w.partition != partition {
 			continue
 		}
 		m, err := w.askCheckpoint(ctx)

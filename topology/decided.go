@@ -38,11 +38,17 @@ type decidedReader struct {
 }
 
 func openDecided(ctx context.Context, o ClientOptions, t Topics, partition int32, from int64) (*decidedReader, error) {
-	log, err := OpenLogReader(ctx, o, ReaderOptions{Topic: t.Transactions, Partition: partition, Offset: from, MaxWait: 100 * time.Millisecond})
+	return openDecidedWait(ctx, o, t, partition, from, 100*time.Millisecond)
+}
+
+// openDecidedWait is openDecided, where a broker holds a fetch that has nothing
+// to bring for so long.
+func openDecidedWait(ctx context.Context, o ClientOptions, t Topics, partition int32, from int64, wait time.Duration) (*decidedReader, error) {
+	log, err := OpenLogReader(ctx, o, ReaderOptions{Topic: t.Transactions, Partition: partition, Offset: from, MaxWait: wait})
 	if err != nil {
 		return nil, err
 	}
-	outcomes, err := openOutcomes(ctx, o, t, partition, from)
+	outcomes, err := openOutcomes(ctx, o, t, partition, from, wait)
 	if err != nil {
 		log.Close()
 		return nil, err
@@ -72,8 +78,8 @@ func (d *decidedReader) logEnd(ctx context.Context) (int64, error) {
 
 // openOutcomes reads the outcomes topic from where the outcome of a log offset
 // may lie at the earliest. While apply is behind, that is where the topic ends.
-func openOutcomes(ctx context.Context, o ClientOptions, t Topics, partition int32, from int64) (*LogReader, error) {
-	r, err := OpenLogReader(ctx, o, ReaderOptions{Topic: t.Outcomes, Partition: partition, Offset: from, MaxWait: 100 * time.Millisecond})
+func openOutcomes(ctx context.Context, o ClientOptions, t Topics, partition int32, from int64, wait time.Duration) (*LogReader, error) {
+	r, err := OpenLogReader(ctx, o, ReaderOptions{Topic: t.Outcomes, Partition: partition, Offset: from, MaxWait: wait})
 	if !errors.Is(err, ErrOffsetOutOfRange) {
 		return r, err
 	}
@@ -87,7 +93,7 @@ func openOutcomes(ctx context.Context, o ClientOptions, t Topics, partition int3
 		return nil, err
 	}
 	return OpenLogReader(ctx, o, ReaderOptions{
-		Topic: t.Outcomes, Partition: partition, Offset: min(from, at[partition].High), MaxWait: 100 * time.Millisecond,
+		Topic: t.Outcomes, Partition: partition, Offset: min(from, at[partition].High), MaxWait: wait,
 	})
 }
 

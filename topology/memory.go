@@ -55,9 +55,14 @@ func wantMemory(change int64) bool {
 func (n *Node) sizeMemory(closing bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	want := int64(0)
+	want, states := int64(0), int64(0)
+	for _, w := range n.states {
+		if w != nil {
+			states++
+		}
+	}
 	if !closing {
-		want = nodeMemory + int64(len(n.states))*stateMemory + int64(len(n.shards))*shardMemory
+		want = nodeMemory + states*stateMemory + int64(len(n.shards))*shardMemory
 		if n.broker != nil {
 			want += brokerMemory
 		}

@@ -17,7 +17,7 @@ func TestMemoryLimit(t *testing.T) {
 	if limit() != math.MaxInt64 {
 		t.Fatalf("a limit of %d before any node", limit())
 	}
-	n := &Node{shards: map[string]*shardWorker{}, states: make([]*stateWorker, 2)}
+	n := &Node{shards: map[string]*shardWorker{}, states: []*stateWorker{{}, {}, nil}}
 	m := &Node{shards: map[string]*shardWorker{}, broker: &Broker{}}
 	n.sizeMemory(false)
 	n.shards["a"], n.shards["b"], n.shards["c"] = nil, nil, nil // more than the least

@@ -16,6 +16,7 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology/restcatalog"
 )
 
@@ -45,8 +46,27 @@ type NodeOptions struct {
 	Partitions int
 	// Roles to run. Default: all.
 	Roles []string
-	// Tables, if any, are the only tables that this node ingests.
+	// Tables, if any, are the only tables that this node ingests: names, or
+	// patterns as "shop.*".
 	Tables []string
+	// Groups shares states and shards with the other nodes of the deployment, by
+	// Kafka's consumer groups (groups.go). Without it the node takes all of them.
+	Groups bool
+	// NodeID names the node in its groups. Default: the one that the data folder
+	// had, else made of the host's name and the folder.
+	NodeID string
+	// SessionTimeout is how long the node may be silent before the groups give
+	// what it has to others, RebalanceTimeout bounds their rebalances; a node
+	// takes at most half of that to give something back. Defaults:
+	// DefaultSessionTimeout, DefaultRebalanceTimeout.
+	SessionTimeout, RebalanceTimeout time.Duration
+	// SourcePartitions, if any, are the source partitions that this node takes
+	// for itself, without the group over sources.
+	SourcePartitions []int32
+	// LeaveGroups leaves the groups when the node is closed, so that others take
+	// over at once. Else it stays a member until its session times out, and has
+	// what it had if it is back by then.
+	LeaveGroups bool
 	// DiskReserve is the free space of local disks below which no more events are
 	// taken in, in bytes. Default: DefaultDiskReserve; below zero: they are not
 	// watched, and a disk that gets full may stop the node.
@@ -62,7 +82,10 @@ type NodeOptions struct {
 	LockWait time.Duration
 	// Catalog, if any, is how the node serves its warehouse to other engines.
 	Catalog *CatalogOptions
-	Logger  *slog.Logger
+	// Remote, if any, is the outside catalog that tables are published to.
+	// Default: the tables' own folders.
+	Remote *restclient.Options
+	Logger *slog.Logger
 }
 
 // Node runs roles over one deployment.
@@ -79,6 +102,9 @@ type Node struct {
 	catalog *restcatalog.Server // as Iceberg tables; nil: not served
 	disk    *diskGuard
 
+	publishes *RemoteFacts // nil: to the tables' own folders
+	published bool         // some node on this folder was a publisher
+
 	mu      sync.Mutex
 	memory  int64 // wanted of the process (sizeMemory)
 	shards  map[string]*shardWorker
@@ -86,9 +112,17 @@ type Node struct {
 	failed  error             // the first that stopped a role
 	late    []error           // of roles that were ending
 
+	movers map[int64]bool // tables, by id, whose events are moved (K5)
+
 	started       bool
 	ingesting     sync.Mutex // held while shards are taken
 	checkpointing sync.Mutex // held while a checkpoint is made
+
+	// Of a node in groups; nil or empty in others.
+	stateGroup  *stateGroup
+	ingestGroup *ingestGroup
+	dirs        []*directory     // by transactions partition
+	halted      map[int32]string // why a partition of this node is not applied
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -108,8 +142,13 @@ type nodeFile struct {
 	Brokers      []string `json:"brokers"`
 	Admin        string   `json:"admin,omitempty"`
 	Catalog      string   `json:"catalog,omitempty"`
-	PID          int      `json:"pid"`
-	Embedded     bool     `json:"embedded"`
+	// Remote is the outside catalog that tables are published to. Published says
+	// that a publisher ran: where it publishes does not change any more.
+	Remote    *RemoteFacts `json:"remote,omitempty"`
+	Published bool         `json:"published,omitempty"`
+	PID       int          `json:"pid"`
+	NodeID    string       `json:"node_id,omitempty"`
+	Embedded  bool         `json:"embedded"`
 }
 
 // OpenNode starts a node: it locks the data folder, reaches the broker, makes
@@ -132,8 +171,8 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if slices.Contains(opt.Roles, RolePublisher) && !slices.Contains(opt.Roles, RoleState) {
 		return nil, fmt.Errorf("%w: the publisher sits with the state: name both roles", ErrConfig)
 	}
-	if slices.Contains(opt.Roles, RoleIngest) && !slices.Contains(opt.Roles, RoleState) {
-		return nil, fmt.Errorf("%w: ingest reads its tables from the state: name both roles", ErrConfig)
+	if err := opt.checkGroups(); err != nil {
+		return nil, err
 	}
 	if opt.Data, err = filepath.Abs(opt.Data); err != nil {
 		return nil, fmt.Errorf("%w: data folder: %w", ErrConfig, err)
@@ -144,7 +183,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if opt.Warehouse == "" {
 		opt.Warehouse = filepath.Join(opt.Data, "lake")
 	}
-	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}}
+	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}, halted: map[int32]string{}}
 	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
 	n.metrics = newMetrics(n)
 	if n.has(RoleState) {
@@ -198,6 +237,10 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if old != nil && old.Warehouse != n.store.Location("") {
 		return nil, fmt.Errorf("%w: the deployment's warehouse is %s, not %s", ErrConfig, old.Warehouse, n.store.Location(""))
 	}
+	if err := n.openRemote(ctx, old); err != nil {
+		return nil, err
+	}
+	n.published = n.has(RolePublisher) || old != nil && old.Published
 	n.bodies = processors.NewBodies(n.store, opt.Deployment)
 	if err := n.checkLogThere(ctx, old); err != nil {
 		return nil, err
@@ -220,10 +263,17 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if err := n.checkWarehouse(ctx); err != nil {
 		return nil, err
 	}
-	if n.has(RoleState) {
-		if err := n.openStates(ctx); err != nil {
-			return nil, err
-		}
+	if err := n.nameNode(old); err != nil {
+		return nil, err
+	}
+	switch {
+	case n.opt.Groups:
+		err = n.openDirectories(ctx)
+	case n.has(RoleState):
+		err = n.openStates(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	n.sizeMemory(false)
 	if err := n.serveCatalog(); err != nil {
@@ -354,6 +404,7 @@ func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
 		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
 		Warehouse: n.store.Location(""), WarehouseURL: storeURL(n.opt.Warehouse), Brokers: n.client.Brokers, Admin: admin, Catalog: n.Catalog(), PID: os.Getpid(), Embedded: n.broker != nil,
+		NodeID: n.opt.NodeID, Remote: n.publishes, Published: n.published,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -428,6 +479,9 @@ func (n *Node) checkSources(ctx context.Context) error {
 func (n *Node) Start(ctx context.Context) error {
 	n.started = true
 	n.spawn(n.guard)
+	if n.opt.Groups {
+		return n.startGroups()
+	}
 	for _, w := range n.states {
 		n.spawn(w.run)
 	}
@@ -477,6 +531,7 @@ func (n *Node) Fatal() <-chan error { return n.fatal }
 func (n *Node) Close(ctx context.Context) error {
 	err := n.drain(ctx)
 	n.cancel()
+	n.closeGroups()
 	n.wg.Wait()
 	return errors.Join(err, errors.Join(n.late...), n.release())
 }
@@ -498,11 +553,13 @@ func (n *Node) drain(ctx context.Context) error {
 	for _, s := range shards {
 		err = errors.Join(err, s.waitDrained(ctx))
 	}
-	for _, w := range n.states {
-		if w != nil && n.has(RolePublisher) {
+	n.leaveIngest(ctx)
+	if n.has(RolePublisher) {
+		for _, w := range n.openStateList() {
 			err = errors.Join(err, w.waitPublished(ctx))
 		}
 	}
+	n.leaveStates(ctx)
 	if err == nil {
 		err = n.producer.Flush(ctx) // outcomes; what is not flushed is sent again by the next start
 	}
@@ -511,6 +568,7 @@ func (n *Node) drain(ctx context.Context) error {
 
 func (n *Node) release() error {
 	n.cancel()
+	n.wg.Wait()
 	n.sizeMemory(true)
 	var err error
 	if n.catalog != nil {
@@ -525,10 +583,8 @@ func (n *Node) release() error {
 	if n.letters != nil {
 		n.letters.Close()
 	}
-	for _, w := range n.states {
-		if w != nil {
-			err = errors.Join(err, w.close())
-		}
+	for _, w := range n.openStateList() {
+		err = errors.Join(err, w.end())
 	}
 	if n.admin != nil {
 		n.admin.Close()

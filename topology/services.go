@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Errors of requests to a node.
@@ -45,8 +47,9 @@ type Conn struct {
 	topics     Topics
 	store      objstore.Store
 	bodies     *processors.Bodies
-	producer   *LogProducer // transactions and outcomes
-	letters    *LogProducer // source topics and dead letters
+	producer   *LogProducer       // transactions and outcomes
+	letters    *LogProducer       // source topics and dead letters
+	remote     *restclient.Client // the outside catalog that tables are published to; nil: none, or not known here
 	views      views
 	stuck      func(*statestore.TableInfo) error // why a table will not be published; nil: nobody knows
 	fatal      chan error
@@ -59,6 +62,8 @@ type views interface {
 	head(ctx context.Context, partition int32) (statestore.Head, error)
 	tables(ctx context.Context) ([]*statestore.TableInfo, error)
 	table(ctx context.Context, name string) (*statestore.TableInfo, error) // nil: none
+	// seen waits until the others know what was decided up to a log offset.
+	seen(ctx context.Context, partition int32, offset int64) error
 }
 
 // Addr is the first broker's address.
@@ -97,44 +102,95 @@ func (n *Conn) partition(table string) int32 {
 	return schemas.PartitionOf(table, int32(n.topics.Partitions))
 }
 
-// nodeViews are a node's own states.
+// nodeViews are a node's own states and, for partitions that other nodes have,
+// its directories.
 type nodeViews struct{ n *Node }
 
-func (v nodeViews) tables(context.Context) ([]*statestore.TableInfo, error) {
+func (v nodeViews) tables(ctx context.Context) ([]*statestore.TableInfo, error) {
 	var out []*statestore.TableInfo
-	for _, w := range v.n.states {
-		if err := w.store.Tables(func(t *statestore.TableInfo) error {
-			out = append(out, t)
-			return nil
-		}); err != nil {
+	for p := range v.n.topics.Partitions {
+		ts, err := v.partition(ctx, int32(p))
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, ts...)
 	}
 	slices.SortFunc(out, func(a, b *statestore.TableInfo) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-func (v nodeViews) table(_ context.Context, name string) (*statestore.TableInfo, error) {
-	w := v.n.stateOf(name)
-	if w == nil {
-		return nil, fmt.Errorf("table %s: this node does not have the state of its partition", name)
+// on calls own with the partition's state, or elsewhere with what its directory
+// knows. A partition may move to or from this node meanwhile.
+func (v nodeViews) on(ctx context.Context, p int32, own func(*statestore.Store) error, elsewhere func(statestore.Head, map[string]*statestore.TableInfo)) error {
+	for {
+		if w := v.n.state(p); w != nil {
+			err := w.read(func() error { return own(w.store) })
+			if v.n.dirs == nil || !errors.Is(err, errMoved) {
+				return err
+			}
+		}
+		if v.n.dirs == nil {
+			return fmt.Errorf("this node does not have the state of transactions partition %d", p)
+		}
+		h, ts, err := v.n.dirs[p].view(ctx)
+		switch {
+		case err == nil:
+			elsewhere(h, ts)
+			return nil
+		case !errors.Is(err, errRests):
+			return err
+		}
+		if err := sleep(ctx, shardTick); err != nil {
+			return err
+		}
 	}
-	return w.store.Table(name)
 }
 
-func (v nodeViews) head(_ context.Context, partition int32) (statestore.Head, error) {
-	if int(partition) >= len(v.n.states) {
-		return statestore.Head{}, fmt.Errorf("this node does not have the state of partition %d", partition)
-	}
-	return v.n.states[partition].store.Head(), nil
+func (v nodeViews) partition(ctx context.Context, p int32) (out []*statestore.TableInfo, err error) {
+	err = v.on(ctx, p, func(st *statestore.Store) error {
+		return st.Tables(func(t *statestore.TableInfo) error {
+			out = append(out, t)
+			return nil
+		})
+	}, func(_ statestore.Head, ts map[string]*statestore.TableInfo) {
+		out = slices.Collect(maps.Values(ts))
+	})
+	return out, err
 }
 
-func (n *Node) stateOf(table string) *stateWorker {
-	if len(n.states) == 0 {
+func (v nodeViews) table(ctx context.Context, name string) (t *statestore.TableInfo, err error) {
+	err = v.on(ctx, v.n.partition(name), func(st *statestore.Store) (err error) {
+		t, err = st.Table(name)
+		return err
+	}, func(_ statestore.Head, ts map[string]*statestore.TableInfo) { t = ts[name] })
+	return t, err
+}
+
+func (v nodeViews) head(ctx context.Context, p int32) (h statestore.Head, err error) {
+	err = v.on(ctx, p, func(st *statestore.Store) error {
+		h = st.Head()
 		return nil
-	}
-	return n.states[schemas.PartitionOf(table, int32(n.topics.Partitions))]
+	}, func(known statestore.Head, _ map[string]*statestore.TableInfo) { h = known })
+	return h, err
 }
+
+// seen: an outcome is sent after the state has it, a directory may be behind.
+func (v nodeViews) seen(ctx context.Context, p int32, offset int64) error {
+	for v.n.dirs != nil {
+		h, err := v.head(ctx, p)
+		if err != nil || h.Offset >= offset {
+			return err
+		}
+		if err := sleep(ctx, shardTick); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stateOf is the worker of a table's partition, nil when this node does not
+// have it.
+func (n *Node) stateOf(table string) *stateWorker { return n.state(n.partition(table)) }
 
 // ingestKnown takes the shards of every table that the state has and that this
 // node is to ingest. One whose definition no shard can work by does not hold up
@@ -145,7 +201,7 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 		return err
 	}
 	for _, t := range ts {
-		if len(n.opt.Tables) > 0 && !slices.Contains(n.opt.Tables, t.Name) {
+		if !n.opt.Ingests(t.Name) {
 			continue
 		}
 		err := n.Ingest(ctx, t)
@@ -183,7 +239,11 @@ func (n *Conn) Request(ctx context.Context, table string, tableID int64, v any) 
 	if err != nil {
 		return record.OutcomeMessage{}, fmt.Errorf("append a %s record: %w", record.TypeOf(v), err)
 	}
-	return n.outcome(ctx, part, off)
+	out, err := n.outcome(ctx, part, off)
+	if err == nil {
+		err = n.views.seen(ctx, part, off)
+	}
+	return out, err
 }
 
 // outcome waits for the outcome of a log offset in the outcomes topic.
@@ -225,6 +285,9 @@ func (n *Conn) follow(ctx context.Context, partition int32, from int64, fn func(
 // publishStuck is why a table is not published until a person acts, nil when it is.
 func (n *Node) publishStuck(t *statestore.TableInfo) error {
 	w := n.stateOf(t.Name)
+	if w == nil {
+		return nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stuck[t.ID]
@@ -262,12 +325,15 @@ func (n *Conn) EnsureTable(ctx context.Context, def schemas.Definition) (t *stat
 		return nil, false, err
 	}
 	c := record.CreateTable{Definition: def}
+	suffix := true
 	if c.Definition.Location == "" {
-		c.Definition.Location = n.store.Location(tablePath(def.Name))
+		if c.Definition.Location, suffix, err = n.place(ctx, &c.Definition); err != nil {
+			return nil, false, err
+		}
 	}
 	if used, err := n.folderUsed(ctx, def.Name); err != nil {
 		return nil, false, err
-	} else if used {
+	} else if used && suffix {
 		c.SuffixID = true
 	}
 	out, err := n.Request(ctx, def.Name, -1, &c)
@@ -301,6 +367,9 @@ func checkIngestable(d *schemas.Definition) error {
 	s := d.Schema()
 	if err := s.Validate(); err != nil {
 		return fmt.Errorf("%w: table %s: %w", ErrConfig, d.Name, err)
+	}
+	if err := checkRepartition(d); err != nil {
+		return err
 	}
 	_, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: d.Schema()})
 	if err == nil && d.Keyed() {
@@ -456,7 +525,12 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 	if err != nil {
 		return err
 	}
-	ends, err := n.admin.Offsets(ctx, t.Definition.SourceTopic)
+	if t.Definition.Rekeyed() {
+		if err := n.waitMoved(ctx, t, progress); err != nil {
+			return err
+		}
+	}
+	ends, err := n.admin.Offsets(ctx, n.shardTopic(t.Definition))
 	if err != nil {
 		return err
 	}
@@ -471,7 +545,7 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 			p.Of += ends[i].High - ends[i].Start
 			end := int64(-1)
 			for _, s := range t.Shards {
-				if s.Partition == int32(i) && s.Topic == t.Definition.SourceTopic {
+				if s.Partition == int32(i) && s.Topic == n.shardTopic(t.Definition) {
 					end = s.SourceEnd
 				}
 			}
@@ -483,6 +557,16 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 			}
 			if end > ends[i].Start {
 				p.Read += end - ends[i].Start
+			}
+		}
+		if n.opt.Groups && !loaded {
+			// Nothing else tells of it: the node goes on without the shard.
+			why, err := n.groupWaits(table)
+			if err != nil {
+				return err
+			}
+			if waits == "" {
+				waits = why
 			}
 		}
 		switch {
@@ -504,6 +588,19 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 			return err
 		}
 	}
+}
+
+// groupWaits is why a table's shards on this node do not go on: an error when
+// one stopped, else what the table waits for.
+func (n *Node) groupWaits(table string) (string, error) {
+	for _, s := range n.Shards() {
+		if s.Table == table && s.Stage == ingest.Stopped {
+			return "", errors.New(s.Err)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refused[table], nil
 }
 
 // flushTable asks a shard that has read to the end to flush at once. waits is

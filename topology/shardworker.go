@@ -63,10 +63,15 @@ type shardWorker struct {
 
 	mu       sync.Mutex
 	status   ShardStatus
-	noSource bool // draining: read no more of the source
-	flush    bool // flush at once whatever waits
+	noSource bool  // draining: read no more of the source
+	flush    bool  // flush at once whatever waits
+	accepted int64 // source end of what was accepted; -1: no epoch is open
 	done     chan struct{}
+	halt     context.CancelCauseFunc // stops a shard of a node in groups
 }
+
+// ErrFenced: another owner claimed the shard (A3).
+var ErrFenced = errors.New("another owner claimed the shard")
 
 // sourceBatch is what one poll of the source brought.
 type sourceBatch struct {
@@ -111,8 +116,18 @@ func (a *ahead) give(n int64) {
 
 func shardName(table string, partition int32) string { return fmt.Sprintf("%s/%d", table, partition) }
 
-// Ingest takes every shard of a table's source topic into this node.
+// Ingest takes every shard of a table's source topic into this node. A node in
+// groups has its part of them, by itself; Ingest only makes it look at once.
 func (n *Node) Ingest(ctx context.Context, t *statestore.TableInfo) error {
+	if n.opt.Groups {
+		n.mu.Lock()
+		g := n.ingestGroup
+		n.mu.Unlock()
+		if g != nil {
+			g.wakeUp()
+		}
+		return nil
+	}
 	err := n.ingest(ctx, t)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,7 +142,13 @@ func (n *Node) ingest(ctx context.Context, t *statestore.TableInfo) error {
 	// Two claims of one shard by one node would close each other's epochs.
 	n.ingesting.Lock()
 	defer n.ingesting.Unlock()
-	topic, err := n.admin.Topic(ctx, t.Definition.SourceTopic)
+	if t.Definition.Rekeyed() {
+		if err := n.makeRekeyTopic(ctx, t.Definition); err != nil {
+			return err
+		}
+		n.moveSources([]*statestore.TableInfo{t})
+	}
+	topic, err := n.admin.Topic(ctx, n.shardTopic(t.Definition))
 	if err != nil {
 		return fmt.Errorf("table %s: its source: %w", t.Name, err)
 	}
@@ -187,17 +208,21 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 			return nil, ctx.Err()
 		}
 	}
-	w := &shardWorker{n: n, keyed: t.Definition.Keyed(), box: newMailbox(), done: make(chan struct{})}
+	w := &shardWorker{n: n, keyed: t.Definition.Keyed(), box: newMailbox(), accepted: -1, done: make(chan struct{})}
 	part := schemas.PartitionOf(t.Name, int32(n.topics.Partitions))
+	head, err := n.views.head(ctx, part)
+	if err != nil {
+		return nil, err
+	}
 	w.cfg = ingest.Config{
-		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: n.states[part].store.Head().Offset, Partitions: int32(topic.Partitions), Deployment: n.id,
+		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: head.Offset, Partitions: int32(topic.Partitions), Rekeyed: t.Definition.Rekeyed(), Deployment: n.id,
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
-		Member: fmt.Sprintf("%s:%d", n.opt.Deployment, p),
+		Member: claimMember(n.opt.NodeID, topic.Partitions),
 		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
 		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
-			ctx: n.ctx, producer: n.letters, topic: topic.Name + ".dlq", box: w.box, count: n.metrics.letter,
+			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: t.Definition.SourceTopic + ".dlq", box: w.box, count: n.metrics.letter,
 			ensure: func(ctx context.Context, topic string) error {
 				_, err := n.admin.EnsureSourceTopic(ctx, topic, 1)
 				return err
@@ -209,7 +234,6 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 			w.cfg.Checkpoint = &x.Index
 		}
 	}
-	var err error
 	if w.shard, err = ingest.New(ctx, w.cfg, t.Definition); err != nil {
 		return nil, err
 	}
@@ -251,6 +275,7 @@ func (w *shardWorker) publish(high int64) {
 	if high < 0 {
 		high = w.status.SourceHigh
 	}
+	w.accepted = s.AcceptedEnd()
 	waited := w.status.Waiting != ""
 	w.status = ShardStatus{
 		Table: w.cfg.Table, TableID: w.cfg.TableID, Topic: w.cfg.Shard.Topic, Partition: w.cfg.Shard.Partition,
@@ -303,7 +328,7 @@ func (w *shardWorker) waitDrained(ctx context.Context) error {
 		w.mu.Lock()
 		st := w.status
 		w.mu.Unlock()
-		if st.Idle || st.Stage == ingest.Stopped || st.Stage == ingest.Fenced || st.Waiting != "" || partition.stopped.Load() {
+		if st.Idle || st.Stage == ingest.Stopped || st.Stage == ingest.Fenced || st.Waiting != "" || partition != nil && partition.stopped.Load() {
 			return nil
 		}
 		select {
@@ -379,7 +404,7 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 			w.shard.Claim(ctx)
 		case ingest.Fenced:
 			w.publish(-1)
-			return fmt.Errorf("table %s, %s/%d: another owner claimed the shard; this node gives it up: stop one of them, then start this one again", w.cfg.Table, w.cfg.Shard.Topic, w.cfg.Shard.Partition)
+			return fmt.Errorf("table %s, %s/%d: %w; this node gives it up: stop one of them, then start this one again", w.cfg.Table, w.cfg.Shard.Topic, w.cfg.Shard.Partition, ErrFenced)
 		}
 		news := decided
 		if !w.shard.WantsDecided() {

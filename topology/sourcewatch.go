@@ -26,7 +26,7 @@ const missingLooks = 3
 // the topic grew: a key of an old partition may now go to a new one, where
 // nobody knows its row.
 func checkSource(t *statestore.TableInfo, topic TopicInfo) error {
-	known, events := 0, false
+	known, claimed, events := 0, 0, false
 	for i := range t.Shards {
 		s := &t.Shards[i]
 		if s.Topic == topic.Name && s.TopicID != topic.ID && !s.Retired {
@@ -34,9 +34,13 @@ func checkSource(t *statestore.TableInfo, topic TopicInfo) error {
 		}
 		if s.TopicID == topic.ID {
 			known++
+			claimed = max(claimed, claimedPartitions(s.Member))
 			c := &s.Counts
 			events = events || c.Events+c.DeadUpserts+c.DeadDeletes+c.DeadOther > 0
 		}
+	}
+	if claimed > 0 {
+		known = claimed
 	}
 	if t.Definition.Keyed() && events && topic.Partitions > known {
 		return grew(t.Name, topic, known)
@@ -45,44 +49,68 @@ func checkSource(t *statestore.TableInfo, topic TopicInfo) error {
 }
 
 func grew(table string, topic TopicInfo, known int) error {
-	return fmt.Errorf("%w: table %s: topic %s has %d partitions, the table's shards are %d: a key whose events now go to a new partition would get a second row; "+
+	return fmt.Errorf("%w: table %s: topic %s has %d partitions, the table's shards were made for %d: a key whose events now go to a new partition would get a second row; "+
 		"load the topic into a table of another name", ErrSourceGrew, table, topic.Name, topic.Partitions, known)
 }
 
 // watchSources looks at the topics of the shards that this node owns, and ends
 // with an error once one of them is not what its shards know. Brokers that do
 // not answer are waited for.
+//
+// A node in groups stops the table's shards instead: the other tables go on.
 func (n *Node) watchSources(ctx context.Context, every time.Duration) error {
 	missing := map[string]int{}
 	for sleep(ctx, every) == nil {
 		for _, w := range n.owned() {
-			c := &w.cfg
-			topic, err := n.admin.Topic(ctx, c.Shard.Topic)
-			if err == nil {
-				delete(missing, c.Shard.Topic)
+			err := n.watchSource(ctx, w, missing)
+			if err != nil && !n.opt.Groups {
+				return err
 			}
-			switch {
-			case errors.Is(err, ErrNoTopic):
-				if missing[c.Shard.Topic]++; missing[c.Shard.Topic] < missingLooks {
-					continue
-				}
-				return fmt.Errorf("table %s: its source: %w: it was deleted while it was read; make it again and retire the shards with `varve table retire %s`, or drop the table", c.Table, err, c.Table)
-			case err != nil:
-				// The readers wait for the brokers and say so.
-				n.log.Debug("a source topic could not be looked at", "topic", c.Shard.Topic, "error", err)
-			case topic.ID != TopicID(c.Shard.TopicID):
-				return fmt.Errorf("%w: table %s: topic %s was made again under its name while it was read; retire the old shards with `varve table retire %s`, or give the new topic a table of its own", ErrTopicRecreated, c.Table, topic.Name, c.Table)
-			case topic.Partitions <= int(c.Partitions):
-			case w.keyed:
-				return grew(c.Table, topic, int(c.Partitions))
-			default:
-				if err := n.ingestGrown(ctx, c.Table); err != nil {
-					return err
-				}
+			if err != nil {
+				n.haltTable(w.cfg.TableID, err)
 			}
 		}
 	}
 	return nil
+}
+
+// haltTable stops all shards of a table that this node has.
+func (n *Node) haltTable(table int64, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, w := range n.shards {
+		if w.cfg.TableID == table && w.halt != nil {
+			w.halt(err)
+		}
+	}
+}
+
+func (n *Node) watchSource(ctx context.Context, w *shardWorker, missing map[string]int) error {
+	c := &w.cfg
+	topic, err := n.admin.Topic(ctx, c.Shard.Topic)
+	if err == nil {
+		delete(missing, c.Shard.Topic)
+	}
+	switch {
+	case errors.Is(err, ErrNoTopic):
+		if missing[c.Shard.Topic]++; missing[c.Shard.Topic] < missingLooks {
+			return nil
+		}
+		return fmt.Errorf("table %s: its source: %w: it was deleted while it was read; make it again and retire the shards with `varve table retire %s`, or drop the table", c.Table, err, c.Table)
+	case err != nil:
+		// The readers wait for the brokers and say so.
+		n.log.Debug("a source topic could not be looked at", "topic", c.Shard.Topic, "error", err)
+		return nil
+	case topic.ID != TopicID(c.Shard.TopicID):
+		return fmt.Errorf("%w: table %s: topic %s was made again under its name while it was read; retire the old shards with `varve table retire %s`, or give the new topic a table of its own", ErrTopicRecreated, c.Table, topic.Name, c.Table)
+	case topic.Partitions <= int(c.Partitions):
+		return nil
+	case w.keyed:
+		return grew(c.Table, topic, int(c.Partitions))
+	case n.opt.Groups:
+		return nil // the group gives the new partitions
+	}
+	return n.ingestGrown(ctx, c.Table)
 }
 
 // ingestGrown takes the new partitions of a table without a key: its rows only

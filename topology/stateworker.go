@@ -25,6 +25,8 @@ const (
 	// retryMin and retryMax bound the waits between attempts at what is away.
 	retryMin = 100 * time.Millisecond
 	retryMax = 10 * time.Second
+	// maxMoves bounds how often a catalog that moves again and again is followed without a wait.
+	maxMoves = 16
 	// maxPublishers publish a partition's tables side by side.
 	maxPublishers = 4
 )
@@ -51,6 +53,11 @@ type stateWorker struct {
 	slots    chan struct{}
 	bodyWait string      // what the partition waits for before it applies on
 	stopped  atomic.Bool // the partition is not applied any more
+
+	use    sync.RWMutex // held for reading the store by others than its goroutine
+	closed bool
+
+	stopRun context.CancelCauseFunc // ends run with an error
 }
 
 // close ends what an opened worker holds; its goroutine has ended.
@@ -83,7 +90,11 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 		Applied:  func(o *record.OutcomeMessage) { n.metrics.applied(p, o) },
 		Outcomes: &outcomeSender{ctx: n.ctx, producer: n.producer, topic: n.topics.Outcomes, partition: p, box: w.box},
 	})
-	w.pub = publisher.New(publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log})
+	config := publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log}
+	if n.remote != nil {
+		config.Remote = n.remote
+	}
+	w.pub = publisher.New(config)
 	h := st.Head()
 	if h.Offset >= 0 {
 		if h.Deployment != n.id || h.Partition != p {
@@ -270,14 +281,19 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	var pubs sync.WaitGroup
 	defer pubs.Wait()
 	// Publishers wait for what only this goroutine applies: when it ends, they end.
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	given := ctx
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	w.stopRun = stop
 	pubs.Go(func() { w.keepCheckpoints(ctx) })
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
 	}
 	for ctx.Err() == nil {
 		if err := w.step(ctx, statePoll); err != nil {
+			if ctx.Err() != nil && given.Err() == nil {
+				return context.Cause(ctx)
+			}
 			return err
 		}
 		if !w.n.has(RolePublisher) {
@@ -290,24 +306,42 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 			}
 		}
 	}
+	if given.Err() == nil {
+		return context.Cause(ctx)
+	}
 	return nil
 }
 
+// fail stops the partition for something that one of its publishers met.
+func (w *stateWorker) fail(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		w.stopRun(err)
+	}
+}
+
 // waitPublished asks for the cuts of what was accepted and waits until they are
-// published. Tables whose publishing fails are passed over.
+// published. Tables whose publishing fails are passed over; so is what others
+// append meanwhile.
 func (w *stateWorker) waitPublished(ctx context.Context) error {
 	w.box.post(w.machine.CutSoon)
+	through := map[int64]int64{}
 	for {
 		var waits string
-		err := w.store.Tables(func(t *statestore.TableInfo) error {
+		_, tables, err := w.tables()
+		for _, t := range tables {
+			if _, seen := through[t.ID]; !seen {
+				through[t.ID] = t.LastChange
+			}
 			w.mu.Lock()
 			_, stuck := w.waiting[t.ID]
 			w.mu.Unlock()
-			if !stuck && (t.Pending != nil || t.Changes) {
+			if !stuck && (t.Pending != nil || t.Changes) && t.Head.Through < through[t.ID] {
 				waits = t.Name
 			}
+		}
+		if errors.Is(err, errMoved) {
 			return nil
-		})
+		}
 		if err != nil || waits == "" || w.stopped.Load() {
 			return err
 		}
@@ -366,6 +400,7 @@ func (w *stateWorker) collectMetadata(ctx context.Context) {
 // SnapshotCommitted of it was accepted. Only a foreign commit ends it early.
 func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 	wait := retryMin
+	cause := ""
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
 		build, err := w.pendingBuild(c)
 		if err == nil && build < 0 {
@@ -377,7 +412,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 			frozen, err = w.store.Frozen(c.TableID)
 		}
 		if err != nil {
-			w.n.fail(fmt.Errorf("table %s: %w", c.Table, err))
+			w.fail(ctx, fmt.Errorf("table %s: %w", c.Table, err))
 			return
 		}
 		if frozen == nil {
@@ -403,6 +438,16 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		if ctx.Err() != nil {
 			return
 		}
+		var moved *publisher.BaseMoved
+		if errors.As(err, &moved) {
+			// The log takes the catalog's facts, and the cut a new build offset (H5, C4).
+			w.log.Info("the table moved in the catalog", "table", c.Table, "build", frozen.Build, "by", moved.Why)
+			off := w.append(ctx, c, &moved.Record)
+			w.waitApplied(ctx, off)
+			if b, err := w.pendingBuild(c); err == nil && b != frozen.Build && attempt < maxMoves {
+				continue
+			}
+		}
 		w.n.metrics.publishFailed(c.Table, err)
 		w.setWaiting(c.TableID, err.Error())
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
@@ -412,8 +457,10 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 			w.mu.Unlock()
 			return
 		}
-		if attempt == 1 {
-			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: publisher.Cause(err)})
+		// Each cause is recorded when it begins, and a long wait now and then.
+		if now := publisher.Cause(err); moved == nil && (now != cause || attempt&(attempt-1) == 0) {
+			cause = now
+			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: cause})
 		}
 		if sleep(ctx, wait) != nil {
 			return

@@ -38,6 +38,7 @@ type app struct {
 	brokers    []string
 	warehouse  string
 	deployment string
+	outside    outsideFlags
 
 	cfg     *fileConfig       // never nil once a command runs
 	origins map[string]string // flag name → where its value came from
@@ -164,6 +165,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 func (a *app) dataFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.data, "data", "./varve-data", "`folder` of local state, embedded broker and embedded lake")
 	f.StringVar(&a.warehouse, "warehouse", "", "lake as a path or `URL` (default: the data folder's own, DATA/lake)")
+	a.outside.add(f)
 }
 
 // brokerFlags adds the flags that say how to reach a deployment's log.

@@ -26,12 +26,17 @@ const maxConfigBytes = 4 << 20
 // fileConfig is the configuration file. Keys of the top level that are also
 // flags give those flags their values; the tags are the keys.
 type fileConfig struct {
-	Data       string   `yaml:"data"`
-	Brokers    []string `yaml:"brokers"`
-	Warehouse  string   `yaml:"warehouse"`
-	Deployment string   `yaml:"deployment"`
-	Partitions int      `yaml:"partitions"`
-	Roles      []string `yaml:"roles"`
+	Data             string   `yaml:"data"`
+	Brokers          []string `yaml:"brokers"`
+	Warehouse        string   `yaml:"warehouse"`
+	Deployment       string   `yaml:"deployment"`
+	LogPartitions    int      `yaml:"log_partitions"`
+	Roles            []string `yaml:"roles"`
+	IngestTables     []string `yaml:"ingest_tables"`
+	Partitions       string   `yaml:"partitions"`
+	NodeID           string   `yaml:"node_id"`
+	SessionTimeout   duration `yaml:"session_timeout"`
+	RebalanceTimeout duration `yaml:"rebalance_timeout"`
 	// Where and with which token the node serves its tables.
 	CatalogListen    string `yaml:"catalog_listen"`
 	CatalogTokenFile string `yaml:"catalog_token_file"`
@@ -51,8 +56,18 @@ type fileConfig struct {
 	path string
 }
 
+// catalogConfig is where tables are published.
 type catalogConfig struct {
-	Type string `yaml:"type"`
+	Type       string            `yaml:"type"`
+	URI        string            `yaml:"uri"`
+	Warehouse  string            `yaml:"warehouse"`
+	Prefix     string            `yaml:"prefix"`
+	Token      string            `yaml:"token"`
+	Credential string            `yaml:"credential"`
+	TokenURI   string            `yaml:"token_uri"`
+	Scope      string            `yaml:"scope"`
+	Headers    map[string]string `yaml:"headers"`
+	CAFile     string            `yaml:"ca_file"`
 }
 
 type tableConfig struct {
@@ -73,6 +88,9 @@ type sourceConfig struct {
 	Topic   string            `yaml:"topic"`
 	Format  string            `yaml:"format"`
 	Options map[string]string `yaml:"options"`
+	// Repartition "always" sends the events through an internal topic, where the
+	// table's key decides the partition (K5).
+	Repartition string `yaml:"repartition"`
 }
 
 type retentionConfig struct {
@@ -228,8 +246,18 @@ func (c *fileConfig) flagValues() map[string][]string {
 	}
 	text("log-level", c.LogLevel)
 	text("log-format", c.LogFormat)
-	if c.Partitions != 0 {
-		out["partitions"] = []string{strconv.Itoa(c.Partitions)}
+	text("partitions", c.Partitions)
+	text("node-id", c.NodeID)
+	for name, d := range map[string]duration{"session-timeout": c.SessionTimeout, "rebalance-timeout": c.RebalanceTimeout} {
+		if d != 0 {
+			text(name, time.Duration(d).String())
+		}
+	}
+	if len(c.IngestTables) > 0 {
+		out["tables"] = c.IngestTables
+	}
+	if c.LogPartitions != 0 {
+		out["log-partitions"] = []string{strconv.Itoa(c.LogPartitions)}
 	}
 	if len(c.Brokers) > 0 {
 		out["brokers"] = c.Brokers
@@ -237,6 +265,7 @@ func (c *fileConfig) flagValues() map[string][]string {
 	if len(c.Roles) > 0 {
 		out["roles"] = c.Roles
 	}
+	c.Catalog.values(out)
 	return out
 }
 
@@ -329,8 +358,8 @@ func (a *app) warnEnvironment(root *cobra.Command) {
 
 // check says what is wrong with a configuration beyond its keys.
 func (c *fileConfig) check() error {
-	if t := c.Catalog.Type; t != "" && t != "embedded" {
-		return usagef("%s: catalog type %q is not built yet; use embedded", c.path, t)
+	if err := c.Catalog.check(); err != nil {
+		return usagef("%s: catalog: %w", c.path, err)
 	}
 	seen := map[string]bool{}
 	for i := range c.Tables {

@@ -69,7 +69,7 @@ func TestConfigErrors(t *testing.T) {
 		{"swapped letters in retention", "tables: [{name: t, key: [id], retention: {aeg: 1s}}]\n", `"age"`},
 		{"not YAML", "data: [", "is not YAML"},
 		{"two documents", "data: a\n---\ndata: b\n", "more than one YAML document"},
-		{"wrong type", "partitions: many\n", "line 1"},
+		{"wrong type", "log_partitions: many\n", "line 1"},
 		{"list for a text", "data: [a]\n", "line 1"},
 		{"alias", "data: &a x\nwarehouse: *a\n", "aliases"},
 		{"duration", "tables: [{name: t, key: [id], commit_interval: 5}]\n", "is no duration"},

@@ -88,6 +88,12 @@ func (a *app) configShowCommand() *cobra.Command {
 
 // flagText is a flag's value without the brackets of a list.
 func flagText(f *pflag.Flag) string {
+	if secretFlags[f.Name] {
+		if f.Value.String() == f.DefValue {
+			return ""
+		}
+		return "(not shown)"
+	}
 	if s, ok := f.Value.(pflag.SliceValue); ok {
 		return strings.Join(s.GetSlice(), ",")
 	}
@@ -119,6 +125,7 @@ func (t *tableConfig) settings() [][2]string {
 	}
 	add("source.topic", t.Source.Topic)
 	add("source.format", t.Source.Format)
+	add("source.repartition", t.Source.Repartition)
 	maps("source.options.", t.Source.Options)
 	add("schema", t.Schema)
 	add("key", strings.Join(t.Key, ","))
@@ -168,11 +175,23 @@ deployment: varve
 
 # Partitions of the transactions topic, recorded at the first start and never
 # changed. 0: 8 on a cluster, 1 on the embedded broker.
-partitions: 0
+log_partitions: 0
 
 # What this process does: ingest, state, publisher. Empty: all of them.
 roles: []
 
+# On a cluster: the tables that this node ingests, names or patterns as shop.*
+# (empty: all), and the source partitions that it takes without sharing them
+# with other nodes, as 0-3,7 (empty: what the group gives it).
+ingest_tables: []
+partitions: ""
+
+# On a cluster: this node's name among those of the deployment (empty: made of
+# host and data folder), the silence after which others take over what it has,
+# and how long dividing the work anew may take.
+node_id: ""
+session_timeout: 45s
+rebalance_timeout: 60s
 # Where the node serves its tables as a read-only Iceberg REST catalog (empty:
 # 127.0.0.1:8181, or a free port where that is taken; off: nowhere), and the file
 # with the token that clients must bring. Beyond this machine a token is needed.
@@ -197,13 +216,26 @@ checkpoint_keep: 3
 log_level: info  # debug, info, warn, error
 log_format: text # text, json
 
+# Where tables are published. embedded: in their own folders (version-hint.text
+# and vN.metadata.json). rest: an Iceberg REST catalog, which others may write to.
+# Where it was once published a table stays.
 catalog:
   type: embedded
+  uri: ""         # rest: https://catalog.example:8181, what stands before /v1
+  warehouse: ""   # what the catalog calls its set of tables, if it needs that
+  prefix: ""      # of its paths; most catalogs name it themselves
+  token: ""       # a bearer token; better in VARVE_CATALOG_ACCESS_TOKEN
+  credential: ""  # or an OAuth2 client, id:secret; better in VARVE_CATALOG_CREDENTIAL
+  token_uri: ""   # where its token is asked; default: the catalog's v1/oauth/tokens
+  scope: ""       # of that token; default: catalog
+  headers: {}     # sent with every request
+  ca_file: ""     # certificates (PEM) that are trusted besides the system's
 
 tables:
   - name: shop.orders
     source:
       topic: dbserver1.shop.orders # default: the table's name
+      # repartition: always        # when equal keys may be in different partitions
       format: debezium-json
       options: {}                  # of the format, for example timestamp.unit: millis
     key: [order_id]                # or append_only: true

@@ -16,6 +16,7 @@ import (
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/statestore/hadoopcat"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -36,6 +37,8 @@ type nodeFacts struct {
 	Admin      string   `json:"admin"`
 	PID        int      `json:"pid"`
 	Embedded   bool     `json:"embedded"`
+
+	Remote *topology.RemoteFacts `json:"remote"`
 }
 
 // readNodeFacts is nil when the folder never held a node.
@@ -70,15 +73,20 @@ func readNodeFacts(dir string) (*nodeFacts, error) {
 type lake struct {
 	store   objstore.Store
 	catalog *hadoopcat.Catalog
+	remote  *restclient.Client // tables are published there; nil: in their folders
 }
 
 func (a *app) openLake(ctx context.Context) (*lake, error) {
 	where := a.warehouse
+	node, err := readNodeFacts(a.data)
+	if err != nil {
+		return nil, err
+	}
+	remote, err := a.remoteOptions(node)
+	if err != nil {
+		return nil, err
+	}
 	if where == "" {
-		node, err := readNodeFacts(a.data)
-		if err != nil {
-			return nil, err
-		}
 		where = filepath.Join(a.data, "lake")
 		if node != nil && node.StoreURL != "" {
 			where = node.StoreURL
@@ -93,7 +101,13 @@ func (a *app) openLake(ctx context.Context) (*lake, error) {
 	if err != nil {
 		return nil, asUsage(fmt.Errorf("open the lake: %w", err))
 	}
-	return &lake{store: store, catalog: hadoopcat.New(store)}, nil
+	l := &lake{store: store, catalog: hadoopcat.New(store)}
+	if remote != nil {
+		if l.remote, err = a.openRemote(ctx, remote); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
 }
 
 // localFolder is the path of a warehouse that is a folder of this machine.
@@ -125,6 +139,9 @@ func tableKey(name string) string {
 func (a *app) table(ctx context.Context, l *lake, name string) (*lakeTable, error) {
 	if err := schemas.CheckTableName(name); err != nil {
 		return nil, asUsage(err)
+	}
+	if l.remote != nil {
+		return l.loadRemote(ctx, name)
 	}
 	key, err := a.locate(ctx, l, name)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -30,8 +31,8 @@ const (
 func (a *app) runCommand() *cobra.Command {
 	var (
 		roles, tables []string
-		partitions    int
 		onError       string
+		groups        groupFlags
 		checkpoints   checkpointFlags
 		catalog       catalogFlags
 		monitor       monitorFlags
@@ -46,10 +47,18 @@ func (a *app) runCommand() *cobra.Command {
 			"next start reads it again.\n\n" +
 			"A configured table whose schema nobody gave gets the one that its topic's first\n" +
 			"events show.\n\n" +
+			"On a cluster the nodes of a deployment share the work as two consumer groups: role\n" +
+			"state divides the partitions of the log, with the publishing of their tables, role\n" +
+			"ingest the partitions of the source topics. A node that is gone for longer than the\n" +
+			"session timeout loses what it had to the others; one that is back before has it\n" +
+			"again. --leave gives it away at once at the end, for scaling down. --partitions\n" +
+			"takes source partitions out of the sharing: whoever does that must see that each is\n" +
+			"taken by one node.\n\n" +
 			"It serves the tables of its warehouse to other engines, as a read-only Iceberg REST\n" +
 			"catalog. Beyond this machine it does so only with --catalog-listen and a token.",
 		Example: "  varve run --data ./varve-data\n  varve run --config varve.yaml\n" +
-			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher",
+			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher\n" +
+			"  varve run --brokers kafka-1:9092 --warehouse /mnt/lake --data ./node-2 --roles ingest --tables 'shop.*'",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.cfg.check(); err != nil {
@@ -65,13 +74,22 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Partitions, o.Tables, o.StopOnError = partitions, tables, onError == "stop"
+			o.Tables, o.StopOnError = tables, onError == "stop"
 			o.LockWait = lockWait
+			if err := groups.apply(&o); err != nil {
+				return err
+			}
 			if o.Checkpoints, err = checkpoints.options(); err != nil {
 				return err
 			}
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
 				return err
+			}
+			if o.Remote != nil {
+				if catalog.listen != "" && catalog.listen != catalogOff {
+					return usagef("--catalog-listen serves the tables' own folders, and the tables are published to %s; leave one of the two out", o.Remote.URI)
+				}
+				o.Catalog = nil
 			}
 			if o.Monitor, err = a.monitorOptions(&monitor); err != nil {
 				return err
@@ -83,8 +101,8 @@ func (a *app) runCommand() *cobra.Command {
 	a.brokerFlags(cmd.Flags())
 	f := cmd.Flags()
 	f.StringSliceVar(&roles, "roles", nil, "`roles` of this node: ingest, state, publisher (default: all)")
-	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables` (default: all)")
-	f.IntVar(&partitions, "partitions", 0, "`number` of partitions of the transactions topic at the first start, for ever (default 8 on a cluster, 1 embedded)")
+	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables`: names, or patterns as 'shop.*' (default: all)")
+	groups.add(f)
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
 	checkpoints.add(cmd)
 	catalog.add(f)
@@ -127,7 +145,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 	defer work.Wait()
 	defer cancel()
 	failed := make(chan error, 1)
-	if slices.Contains(roles, topology.RoleIngest) && slices.Contains(roles, topology.RoleState) {
+	if slices.Contains(roles, topology.RoleIngest) {
 		work.Add(1)
 		go func() {
 			defer work.Done()
@@ -149,7 +167,7 @@ func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 // watch makes the configured tables as soon as that is possible, and takes the
 // shards of tables that others made.
 func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptions) error {
-	mine := func(name string) bool { return len(o.Tables) == 0 || slices.Contains(o.Tables, name) }
+	mine := o.Ingests
 	waiting := map[string]*wish{}
 	var order []string
 	for i := range a.cfg.Tables {
@@ -180,9 +198,12 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 				a.log.Info("a configured table waits", "table", name, "for", why)
 			}
 		}
-		known, err := n.Tables(ctx)
-		if err != nil {
-			return err
+		var known []*statestore.TableInfo
+		if !o.Groups { // else the node sees to it itself
+			var err error
+			if known, err = n.Tables(ctx); err != nil {
+				return err
+			}
 		}
 		for _, t := range known {
 			if taken[t.ID] || !mine(t.Name) || waiting[t.Name] != nil {

@@ -30,7 +30,10 @@ func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log,
 	}
 	old, err := readNodeFacts(a.data)
-	if err != nil || old == nil {
+	if err != nil {
+		return o, err
+	}
+	if o.Remote, err = a.remoteOptions(old); err != nil || old == nil {
 		return o, err
 	}
 	if !a.given("deployment") && old.Deployment != "" {
@@ -43,6 +46,14 @@ func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 		o.Warehouse = old.StoreURL
 	}
 	return o, nil
+}
+
+// shared says that a node is one of those that share a deployment. A command
+// that only looks, or publishes what it changed, takes no part: what it does
+// beside the owners is done twice, to the same end.
+func shared(o *topology.NodeOptions) {
+	o.Groups = len(o.Brokers) > 0
+	o.LeaveGroups = true
 }
 
 // openNode opens and starts a node on the data folder.
@@ -85,6 +96,9 @@ func (a *app) connect(ctx context.Context, tables []string, roles ...string) (*s
 		return nil, err
 	}
 	o.Tables = tables
+	if slices.Contains(roles, topology.RoleIngest) {
+		shared(&o)
+	}
 	old, err := readNodeFacts(a.data)
 	if err != nil {
 		return nil, err

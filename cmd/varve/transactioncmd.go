@@ -106,11 +106,17 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%d keys", v.Count)
 	case *record.SnapshotCommitted:
 		if v.SnapshotID == 0 {
+			if v.MetadataVersion == 0 {
+				return "metadata " + v.MetadataPath
+			}
 			return fmt.Sprintf("metadata version %d", v.MetadataVersion)
 		}
 		return fmt.Sprintf("snapshot %d, %s", v.SnapshotID, v.Operation)
 	case *record.SnapshotFailed:
 		return fmt.Sprintf("attempt %d: %s", v.Attempt, v.Cause)
+	case *record.CatalogBase:
+		return fmt.Sprintf("sequence %d, next row id %d, %d snapshots removed, %d held, %d properties, %d schemas", v.Sequence, v.NextRowID,
+			len(v.Removed), len(v.Held), len(v.Set)+len(v.Unset), len(v.Schemas))
 	case *record.SkipSource:
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
 	case *record.RetireShard:

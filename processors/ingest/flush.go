@@ -207,7 +207,7 @@ func (s *Shard) flush(ctx context.Context) error {
 		}
 	}
 	s.counter, s.sourceEnd, s.requestEnd = a.Counter, a.SourceTo, requestTo
-	s.flight = append(s.flight, flight{counter: a.Counter, offset: -1, files: a.Files, events: a.Counts.Events, sourceTo: a.SourceTo})
+	s.flight = append(s.flight, flight{counter: a.Counter, offset: -1, files: a.Files, events: a.Counts.Events, sourceFrom: a.SourceFrom, sourceTo: a.SourceTo})
 	s.buf.reset(s.def.Schema())
 	s.flushNow, s.openedMs = false, 0
 	epoch := s.epoch

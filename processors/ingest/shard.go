@@ -162,11 +162,12 @@ type Shard struct {
 
 // flight is an append whose outcome is not known.
 type flight struct {
-	counter  int64
-	offset   int64 // in the log, -1 until the broker says
-	files    []record.DataFile
-	events   int64
-	sourceTo int64
+	counter int64
+	offset  int64 // in the log, -1 until the broker says
+	files   []record.DataFile
+	events  int64
+	// sourceFrom and sourceTo are the source range.
+	sourceFrom, sourceTo int64
 }
 
 // New opens the shard's index and side file. The shard does nothing until Claim.
@@ -346,6 +347,18 @@ func (s *Shard) SourceEnd() int64 {
 	return s.sourceEnd
 }
 
+// AcceptedEnd is the source end of what was accepted, whatever is in flight
+// behind it; -1 while no epoch is open.
+func (s *Shard) AcceptedEnd() int64 {
+	switch {
+	case s.stage != Running:
+		return -1
+	case len(s.flight) > 0:
+		return s.flight[0].sourceFrom
+	}
+	return s.sourceEnd
+}
+
 // WantsSource says whether OnSource may be called: the backlog is bounded.
 func (s *Shard) WantsSource() bool {
 	return s.stage == Running && len(s.parked) == 0 && !s.altering && s.switchTo == nil && !s.full()
@@ -485,7 +498,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok {
 			return ErrDropped
 		}
-	case record.TypeAlterTable:
+	case record.TypeAlterTable, record.TypeCatalogBase:
 		s.altered(d)
 	case record.TypeClaimShard:
 		if s.stage == Claiming && isRequest(d, s.claimID) {

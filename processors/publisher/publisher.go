@@ -15,6 +15,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Errors that callers decide on, beside ErrConflict and ErrUnknown, and
@@ -61,6 +62,9 @@ type Config struct {
 	Bodies *processors.Bodies
 	// Catalog commits. Default: Embedded(Store).
 	Catalog Catalog
+	// Remote, if given, is an outside catalog that tables are published to (W5);
+	// Catalog is not used then.
+	Remote Remote
 	// Grace is gc_grace for metadata files. Default: DefaultGrace. A shorter
 	// one takes files away from readers that are still planning on them.
 	Grace time.Duration
@@ -103,11 +107,12 @@ func New(cfg Config) *Publisher {
 // Cause is a failure's name in SnapshotFailed.
 func Cause(err error) string {
 	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrForeign):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrForeign), errors.Is(err, restclient.ErrConflict):
 		return "conflict"
-	case errors.Is(err, ErrUnknown):
+	case errors.Is(err, ErrUnknown), errors.Is(err, restclient.ErrUnknown):
 		return "unknown"
-	case errors.Is(err, errCatalog):
+	case errors.Is(err, errCatalog), errors.Is(err, restclient.ErrAway), errors.Is(err, restclient.ErrDenied),
+		errors.Is(err, restclient.ErrNonsense), errors.Is(err, restclient.ErrNotFound):
 		return "catalog"
 	}
 	return "store"
@@ -129,6 +134,12 @@ func (p *Publisher) Publish(ctx context.Context, f *statestore.FrozenCut) (Resul
 }
 
 func (p *Publisher) publish(ctx context.Context, f *statestore.FrozenCut) (Result, error) {
+	if p.cfg.Remote != nil {
+		return p.publishRemote(ctx, f)
+	}
+	if f.Head.Build >= 0 && f.Head.MetadataVersion == 0 {
+		return Result{}, fmt.Errorf("%w: the table was published to an outside catalog (%s); name that catalog in the configuration", ErrInconsistent, f.Head.MetadataPath)
+	}
 	key, ok := p.cfg.Store.Key(f.Definition.Location)
 	if !ok {
 		return Result{}, fmt.Errorf("%w: the location %s does not lie in the store %s; configure the warehouse that holds it",
@@ -178,6 +189,9 @@ func (p *Publisher) publish(ctx context.Context, f *statestore.FrozenCut) (Resul
 // published: those that fell out of the metadata log more than the grace time
 // before now.
 func (p *Publisher) CollectMetadata(ctx context.Context, now time.Time) (deleted int, err error) {
+	if p.cfg.Remote != nil {
+		return 0, nil // they are the catalog's own
+	}
 	p.mu.Lock()
 	keys := slices.Sorted(maps.Keys(p.tables))
 	p.mu.Unlock()

@@ -38,6 +38,8 @@ func New(t Type) any {
 		return new(SnapshotCommitted)
 	case TypeSnapshotFailed:
 		return new(SnapshotFailed)
+	case TypeCatalogBase:
+		return new(CatalogBase)
 	}
 	return nil
 }
@@ -72,6 +74,8 @@ func TypeOf(v any) Type {
 		return TypeSnapshotCommitted
 	case SnapshotFailed, *SnapshotFailed:
 		return TypeSnapshotFailed
+	case CatalogBase, *CatalogBase:
+		return TypeCatalogBase
 	}
 	return 0
 }
@@ -106,6 +110,8 @@ func walk(v visitor, x any) bool {
 		snapshotCommittedFields(v, r)
 	case *SnapshotFailed:
 		snapshotFailedFields(v, r)
+	case *CatalogBase:
+		catalogBaseFields(v, r)
 	case SetApplyVersion:
 		setApplyVersionFields(v, &r)
 	case CreateTable:
@@ -132,6 +138,8 @@ func walk(v visitor, x any) bool {
 		snapshotCommittedFields(v, &r)
 	case SnapshotFailed:
 		snapshotFailedFields(v, &r)
+	case CatalogBase:
+		catalogBaseFields(v, &r)
 	default:
 		return false
 	}

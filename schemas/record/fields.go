@@ -189,6 +189,20 @@ func snapshotFailedFields(v visitor, r *SnapshotFailed) {
 	v.str("cause", &r.Cause)
 }
 
+func catalogBaseFields(v visitor, r *CatalogBase) {
+	v.long("snapshot", &r.Snapshot)
+	v.long("sequence", &r.Sequence)
+	v.long("next_row_id", &r.NextRowID)
+	v.long("timestamp_ms", &r.TimestampMs)
+	v.str("metadata_path", &r.MetadataPath)
+	longs(v, "removed", &r.Removed)
+	longs(v, "held", &r.Held)
+	records(v, "set", &r.Set, 2, propertyFields)
+	array(v, "unset", &r.Unset, 1, func(v visitor, s *string) { v.str("", s) })
+	records(v, "schemas", &r.Schemas, 3, schemaFields)
+	v.int32("last_column_id", &r.LastColumnID)
+}
+
 func rowsBodyFields(v visitor, b *RowsBody) {
 	records(v, "changes", &b.Changes, 2, keyChangeFields)
 	records(v, "files", &b.Files, 3, fileMetricsFields)

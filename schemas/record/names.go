@@ -31,7 +31,7 @@ var reasonNames = []string{
 	NoCutPending: "no cut pending", WrongBuild: "wrong build", WrongParent: "wrong parent",
 	BadCommit: "bad commit", NoOrderColumn: "no ordering column", NoKey: "no key",
 	FramingChanged: "framing changed", VersionOutOfOrder: "version out of order", HeadMoved: "head moved",
-	ShardRetired: "shard retired",
+	ShardRetired: "shard retired", NoChange: "no change",
 }
 
 func nameOf(names []string, n int, what string) string {

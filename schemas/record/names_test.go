@@ -14,7 +14,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for r := ReasonNone; r <= ShardRetired; r++ {
+	for r := ReasonNone; r <= NoChange; r++ {
 		s := r.String()
 		if seen[s] || s == "" || s == nameOf(nil, int(r), "reason") {
 			t.Errorf("reason %d is %q", r, s)

@@ -52,6 +52,7 @@ const (
 	VersionOutOfOrder Reason = 32 // SetApplyVersion
 	HeadMoved         Reason = 33
 	ShardRetired      Reason = 34
+	NoChange          Reason = 35 // CatalogBase; number 0: 1 not the state's head, 2 a number falls, 3 nothing is new
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -80,7 +81,8 @@ type OutcomeMessage struct {
 	Outcome Outcome
 	Chain   Hash // after the record
 	// Definition is the table's definition, in the outcomes of accepted
-	// ClaimShard, CreateTable and AlterTable; nil otherwise. Not hashed.
+	// ClaimShard, CreateTable and AlterTable, and of a CatalogBase that changed
+	// it; nil otherwise. Not hashed.
 	Definition *schemas.Definition
 }
 

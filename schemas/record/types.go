@@ -286,6 +286,30 @@ type SnapshotFailed struct {
 	Cause   string // from a closed list: "conflict", "unknown", "store", "catalog"
 }
 
+// CatalogBase brings facts of an outside catalog into the log that main's head
+// does not tell (H5): a branch commit moved the sequence number or the row ids,
+// another writer added columns, set a property, made a tag, removed snapshots.
+type CatalogBase struct {
+	Snapshot     int64 // main's head as it was read, 0 none
+	Sequence     int64 // last-sequence-number
+	NextRowID    int64
+	TimestampMs  int64  // last-updated-ms
+	MetadataPath string // where the catalog's metadata lay, for people
+	// Removed are snapshots that the state retains and the catalog no longer
+	// has; Held those that its branches and tags name, main apart. Ascending.
+	Removed []int64
+	Held    []int64
+	// Set are properties of the definition that have another value there,
+	// Unset those that are gone. Sorted. Properties that the definition does
+	// not have are the catalog's own and stay there.
+	Set   []schemas.Property
+	Unset []string
+	// Schemas are the versions that the definition lacks, by id; the last is
+	// the current one. LastColumnID is the highest field id ever given.
+	Schemas      []schemas.Schema
+	LastColumnID int32
+}
+
 // KeyChange is one entry of a key change list (K3): a key that ends deleted.
 type KeyChange struct {
 	Key      []byte // canonical key bytes

@@ -145,15 +145,21 @@ func tools() (java, lib string, err error) {
 	if _, err := os.Stat(filepath.Join(kafka, "complete")); err != nil {
 		return "", "", fmt.Errorf("skipped: Apache Kafka %s is not in %s; install it with: topology/testcluster/install.sh", kafkaVersion, kafka)
 	}
+	java, err = findJava()
+	return java, filepath.Join(kafka, "lib"), err
+}
+
+func findJava() (string, error) {
 	if home := os.Getenv("JAVA_HOME"); home != "" {
-		if java, err = exec.LookPath(filepath.Join(home, "bin", "java")); err == nil {
-			return java, filepath.Join(kafka, "lib"), nil
+		if java, err := exec.LookPath(filepath.Join(home, "bin", "java")); err == nil {
+			return java, nil
 		}
 	}
-	if java, err = exec.LookPath("java"); err != nil {
-		return "", "", errors.New("skipped: java is not there: install a JDK of 17 or later")
+	java, err := exec.LookPath("java")
+	if err != nil {
+		return "", errors.New("skipped: java is not there: install a JDK of 17 or later")
 	}
-	return java, filepath.Join(kafka, "lib"), nil
+	return java, nil
 }
 
 // uuid is one as Kafka writes them: 16 bytes in unpadded URL base64, not starting with a dash, which its command

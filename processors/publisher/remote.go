@@ -1,0 +1,281 @@
+package publisher
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/iceberg"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/restcat"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/restclient"
+)
+
+// Remote is a catalog that writes the metadata itself and has other writers
+// (W5). Errors are those of package restclient.
+type Remote interface {
+	// CreateNamespace makes a namespace and those above it; nil: it is there.
+	CreateNamespace(ctx context.Context, namespace []string) error
+	// Load is the table as it is now.
+	Load(ctx context.Context, id restcat.Identifier) (*restclient.Table, error)
+	// Commit applies all updates if all requirements hold.
+	Commit(ctx context.Context, r *restcat.CommitTable) (*restclient.Table, error)
+}
+
+// BaseMoved says that the catalog knows of the table what the log does not: the
+// caller appends the record, and publishes what the state then has frozen (H5).
+type BaseMoved struct {
+	Record record.CatalogBase
+	Why    string
+}
+
+func (e *BaseMoved) Error() string { return "the table moved in the catalog: " + e.Why }
+
+// publishRemote is one attempt at an outside catalog. The table is read first:
+// what other writers did to it decides whether there is anything to build.
+func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) (Result, error) {
+	if f.Head.Build >= 0 && f.Head.MetadataVersion != 0 {
+		return Result{}, fmt.Errorf("%w: the table was published to the embedded catalog (%s); run without the outside one", ErrInconsistent, f.Head.MetadataPath)
+	}
+	id := restcat.IdentifierOf(f.Definition.Name)
+	t, err := p.cfg.Remote.Load(ctx, id)
+	if errors.Is(err, restclient.ErrNotFound) {
+		if f.Head.Build >= 0 {
+			return Result{}, fmt.Errorf("%w: the catalog has no table %s any more; register %s there again, or drop the table here", ErrForeign, id, f.Head.MetadataPath)
+		}
+		return p.createRemote(ctx, f, id)
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("%w: %w", errCatalog, err)
+	}
+	meta, err := remoteMetadata(f, id, t)
+	if err != nil {
+		return Result{}, err
+	}
+	if f.Head.Build < 0 {
+		return Result{Committed: p.remoteCommitted(f, meta, t)}, nil // made already, by this node or another
+	}
+	if own := ownSnapshot(f, meta); own != nil {
+		return p.adoptRemote(ctx, f, meta, t, own)
+	}
+	if err := checkMain(f, id, meta); err != nil {
+		return Result{}, err
+	}
+	if err := meta.CheckWritable(); err != nil {
+		return Result{}, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	if err := moved(f, meta, p.location(t)); err != nil {
+		return Result{}, err
+	}
+	return p.commitRemote(ctx, f, id, meta)
+}
+
+// remoteMetadata reads the metadata and makes sure whose it is.
+func remoteMetadata(f *statestore.FrozenCut, id restcat.Identifier, t *restclient.Table) (*iceberg.Metadata, error) {
+	meta, err := iceberg.ParseMetadata(t.Metadata)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the catalog's table %s cannot be read: %w", ErrForeign, id, err)
+	}
+	if want := identity(f).UUID(); meta.UUID != want {
+		what := "was dropped and made again"
+		if f.Head.Build < 0 {
+			what = "is there already, and not ours"
+		}
+		return nil, fmt.Errorf("%w: the table %s %s in the catalog: it has the UUID %s, ours has %s; rename one of them, or drop the table here", ErrForeign, id, what, meta.UUID, want)
+	}
+	if meta.Location != f.Definition.Location {
+		return nil, fmt.Errorf("%w: the catalog has the table %s at %s, its files are written at %s; a location cannot change", ErrForeign, id, meta.Location, f.Definition.Location)
+	}
+	return meta, nil
+}
+
+// ownSnapshot is this very cut's, nil when the catalog does not have it (C4).
+func ownSnapshot(f *statestore.FrozenCut, meta *iceberg.Metadata) *iceberg.Snapshot {
+	if len(f.Files) == 0 {
+		return nil
+	}
+	for i := range meta.Snapshots {
+		s := &meta.Snapshots[i]
+		if isOurs(f, s) && summaryOf(s, SummaryOffset) == strconv.FormatInt(f.Build, 10) {
+			return s
+		}
+	}
+	return nil
+}
+
+// isOurs: snapshots of this deployment say so (H2).
+func isOurs(f *statestore.FrozenCut, s *iceberg.Snapshot) bool {
+	return summaryOf(s, SummaryDeployment) == hex.EncodeToString(f.Deployment[:])
+}
+
+func summaryOf(s *iceberg.Snapshot, key string) string {
+	for _, x := range s.Summary {
+		if x.Key == key {
+			return x.Value
+		}
+	}
+	return ""
+}
+
+func mainOf(meta *iceberg.Metadata) int64 {
+	if meta.CurrentSnapshot == nil {
+		return 0
+	}
+	return *meta.CurrentSnapshot
+}
+
+// reaches says whether main's history leads to a snapshot.
+func reaches(meta *iceberg.Metadata, from, to int64) bool {
+	for range len(meta.Snapshots) + 1 {
+		if from == to {
+			return true
+		}
+		s := meta.Snapshot(from)
+		if s == nil || s.ParentID == nil {
+			return to == 0
+		}
+		from = *s.ParentID
+	}
+	return false
+}
+
+// checkMain stops a table whose branch main another writer moved (H4). Whoever
+// imports such commits comes later.
+func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata) error {
+	main := mainOf(meta)
+	if main == f.Head.SnapshotID {
+		return nil
+	}
+	s := meta.Snapshot(main)
+	switch {
+	case s == nil:
+		return fmt.Errorf("%w: branch main of the table %s has no snapshot any more, ours was %d; set it back to that", ErrForeign, id, f.Head.SnapshotID)
+	case isOurs(f, s):
+		return fmt.Errorf("%w: branch main of the table %s is at our snapshot %d, the log says %d: it was rolled back, or another deployment with this identity publishes; set it to %d",
+			ErrForeign, id, main, f.Head.SnapshotID, f.Head.SnapshotID)
+	case reaches(meta, main, f.Head.SnapshotID):
+		return fmt.Errorf("%w: another writer committed snapshot %d (%s) to branch main of the table %s, above our %d; such commits cannot be taken in yet: set main back to %d, and commit to a branch, or through varve",
+			ErrForeign, main, s.Operation, id, f.Head.SnapshotID, f.Head.SnapshotID)
+	}
+	return fmt.Errorf("%w: branch main of the table %s is at snapshot %d (%s), which does not descend from our %d; set it back to that", ErrForeign, id, main, s.Operation, f.Head.SnapshotID)
+}
+
+// moved is a *BaseMoved when the catalog has facts beside main that the state
+// lacks (H5), nil when there are none.
+func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) error {
+	h, d := &f.Head, f.Definition
+	if meta.LastSequence < h.Sequence || meta.NextRowID < h.NextRowID {
+		return fmt.Errorf("%w: the catalog has sequence number %d and next row id %d, the log %d and %d: they never fall (S1); the catalog was restored from an older copy",
+			ErrForeign, meta.LastSequence, meta.NextRowID, h.Sequence, h.NextRowID)
+	}
+	r := record.CatalogBase{
+		Snapshot: h.SnapshotID, Sequence: meta.LastSequence, NextRowID: meta.NextRowID,
+		TimestampMs: max(meta.LastUpdatedMs, h.TimestampMs), MetadataPath: at, LastColumnID: d.LastColumnID,
+	}
+	why := ""
+	if meta.LastSequence > h.Sequence || meta.NextRowID > h.NextRowID {
+		why = "a commit to another branch"
+	}
+	for _, id := range f.Retained {
+		if meta.Snapshot(id) == nil {
+			r.Removed = append(r.Removed, id)
+			why = "snapshots were removed"
+		}
+	}
+	slices.Sort(r.Removed)
+	if r.Held = heldBy(meta); !slices.Equal(r.Held, f.Held) {
+		why = "branches or tags"
+	}
+	if !f.DefChanged {
+		for _, p := range d.Properties {
+			i := slices.IndexFunc(meta.Properties, func(x schemas.Property) bool { return x.Key == p.Key })
+			switch {
+			case i < 0:
+				r.Unset = append(r.Unset, p.Key)
+			case meta.Properties[i].Value != p.Value:
+				r.Set = append(r.Set, meta.Properties[i])
+			default:
+				continue
+			}
+			why = "its properties"
+		}
+	}
+	if err := foreignSchemas(f, meta, &r); err != nil {
+		return err
+	}
+	if len(r.Schemas) > 0 {
+		why = "its schema"
+	}
+	if why == "" {
+		return nil
+	}
+	return &BaseMoved{Record: r, Why: why}
+}
+
+// heldBy are the snapshots that branches and tags name, main apart.
+func heldBy(meta *iceberg.Metadata) []int64 {
+	var ids []int64
+	for i := range meta.Refs {
+		if r := &meta.Refs[i]; r.Name != iceberg.MainBranch {
+			ids = append(ids, r.SnapshotID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// foreignSchemas fills the schema versions that the definition lacks. One that
+// is already there under its id must be the same; a current one that is none of
+// ours, and no successor of it, stops the table (S11).
+func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.CatalogBase) error {
+	d := f.Definition
+	stop := func(err error) error {
+		return fmt.Errorf("%w: another writer changed the columns of the table to schema %d, which varve cannot write: %w; undo that change", ErrForeign, meta.CurrentSchema, err)
+	}
+	cur, last := d.Schema(), d.LastColumnID
+	for id := int32(len(d.Schemas)); int64(id) <= meta.CurrentSchema; id++ {
+		next, err := remoteSchema(meta, int64(id))
+		if err != nil {
+			return stop(err)
+		}
+		if err := cur.CheckNext(next, last); err != nil {
+			return stop(err)
+		}
+		r.Schemas = append(r.Schemas, *next)
+		cur, last = next, max(last, next.HighestID())
+	}
+	if len(r.Schemas) > 0 {
+		if f.DefChanged {
+			return stop(errors.New("columns of ours wait to be published, and field ids would be given twice"))
+		}
+		r.LastColumnID = max(last, meta.LastColumnID)
+		return nil
+	}
+	theirs, err := remoteSchema(meta, meta.CurrentSchema)
+	if err != nil {
+		return stop(err)
+	}
+	ours := d.SchemaByID(int32(meta.CurrentSchema))
+	if ours == nil || ours.CheckNext(theirs, d.LastColumnID) != nil || theirs.CheckNext(ours, meta.LastColumnID) != nil {
+		return stop(errors.New("it is another one than ours of that id"))
+	}
+	if !f.DefChanged && meta.CurrentSchema != int64(d.CurrentSchema) {
+		return stop(fmt.Errorf("the current one is %d", d.CurrentSchema))
+	}
+	return nil
+}
+
+// remoteSchema is a schema of the catalog's, its key columns in our order.
+func remoteSchema(meta *iceberg.Metadata, id int64) (*schemas.Schema, error) {
+	s, err := meta.Schema(id)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(s.Identifier)
+	return s, nil
+}

@@ -1,0 +1,62 @@
+package schemas
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// CheckNext says why another writer's schema cannot be the next version of s
+// for varve, nil if it can: columns may be added, optional ones, and widened,
+// described and put in another order; every other column stays what it is.
+// lastColumnID is the highest field id ever given before. Whether there is an
+// error is part of apply and never changes within an apply version.
+func (s *Schema) CheckNext(next *Schema, lastColumnID int32) error {
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		j := next.ByID(f.ID)
+		if j < 0 {
+			return fmt.Errorf("column %q was dropped", f.Name)
+		}
+		g := &next.Fields[j]
+		switch {
+		case g.Name != f.Name:
+			return fmt.Errorf("column %q was renamed to %q", f.Name, g.Name)
+		case g.Type != f.Type && !f.Type.CanWiden(g.Type):
+			return fmt.Errorf("column %q was made a %s, which does not hold every %s", f.Name, g.Type, f.Type)
+		case g.Required != f.Required:
+			return fmt.Errorf("column %q was made optional or required", f.Name)
+		case !sameDefault(g.Type, f.InitialDefault, g.InitialDefault):
+			return fmt.Errorf("the initial default of column %q was changed", f.Name)
+		}
+	}
+	for i := range next.Fields {
+		f := &next.Fields[i]
+		if s.ByID(f.ID) >= 0 {
+			continue
+		}
+		if f.Required {
+			return fmt.Errorf("the new column %q is required; varve's rows have no value for it", f.Name)
+		}
+		if f.ID <= lastColumnID {
+			return fmt.Errorf("the new column %q has field id %d, which was given before", f.Name, f.ID)
+		}
+	}
+	return nil
+}
+
+// sameDefault: writers spell a JSON value in their own ways.
+func sameDefault(t Type, a, b json.RawMessage) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	x, err := ParseJSONValue(t, a)
+	if err != nil {
+		return false
+	}
+	y, err := ParseJSONValue(t, b)
+	return err == nil && bytes.Equal(x, y)
+}

@@ -1,0 +1,8 @@
+// Package restcat is the JSON of the Iceberg REST catalog protocol, version 1.
+//
+// Owns: the forms of requests and answers that varve sends and takes, as a
+// client and as a server, the names of errors, and how names stand in paths.
+// May touch: nothing; it does no I/O.
+// Never enters: table metadata as a type. It passes as the bytes that were read
+// (S11); package iceberg reads and writes it.
+package restcat

@@ -1,0 +1,177 @@
+package testcluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const (
+	// RequireCatalogEnv, set to 1, makes a missing REST catalog a failure instead of a skip.
+	RequireCatalogEnv = "VARVE_REQUIRE_CATALOG"
+
+	catalogVersion = "1.10.0"
+)
+
+// Catalog is a running REST catalog: Iceberg's reference implementation, over SQLite.
+type Catalog struct {
+	t         testing.TB
+	java, dir string
+	port      int
+	warehouse string
+	database  string
+	output    string
+	cmd       *exec.Cmd
+	exited    chan struct{}
+}
+
+// StartCatalog starts Iceberg's reference REST catalog on 127.0.0.1 for tables under the warehouse, a location,
+// and ends it with the test. Where it is not installed, or with -short, the test is skipped with a message; with
+// VARVE_REQUIRE_CATALOG=1 it fails instead.
+func StartCatalog(t testing.TB, warehouse string) *Catalog {
+	t.Helper()
+	required := os.Getenv(RequireCatalogEnv) == "1"
+	if testing.Short() && !required {
+		t.Skip("skipped with -short: needs Iceberg's REST catalog")
+	}
+	java, dir, err := catalogTools()
+	if err != nil {
+		if required {
+			t.Fatalf("%v (%s=1 makes this a failure)", err, RequireCatalogEnv)
+		}
+		t.Skip(err.Error())
+	}
+	data := t.TempDir()
+	c := &Catalog{t: t, java: java, dir: dir, warehouse: warehouse,
+		database: filepath.Join(data, "catalog.db"), output: filepath.Join(data, "output.log")}
+	var cause error
+	for range startTries {
+		ports, err := freePorts(1)
+		if err != nil {
+			t.Fatalf("testcluster: %v", err)
+		}
+		c.port = ports[0]
+		if cause = c.launch(); cause == nil {
+			t.Cleanup(func() {
+				c.Kill()
+				if t.Failed() {
+					t.Logf("testcluster: last words of the catalog: %s", c.lastWords())
+				}
+			})
+			return c
+		}
+		c.Kill()
+	}
+	t.Fatalf("testcluster: the catalog did not start: %v", cause)
+	return nil
+}
+
+func catalogTools() (java, dir string, err error) {
+	tools, err := toolsDir()
+	if err != nil {
+		return "", "", err
+	}
+	dir = filepath.Join(tools, "catalog-"+catalogVersion)
+	if _, err := os.Stat(filepath.Join(dir, "complete")); err != nil {
+		return "", "", fmt.Errorf("skipped: Iceberg's REST catalog %s is not in %s; install it with: topology/testcluster/install-catalog.sh", catalogVersion, dir)
+	}
+	java, err = findJava()
+	return java, dir, err
+}
+
+// URI is the catalog's address, as clients take it.
+func (c *Catalog) URI() string { return fmt.Sprintf("http://127.0.0.1:%d", c.port) }
+
+// launch starts the process and waits until it answers.
+func (c *Catalog) launch() error {
+	out, err := os.OpenFile(c.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer out.Close() // the child has its own handle
+	cmd := exec.Command(c.java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-cp", filepath.Join(c.dir, "classes")+string(os.PathListSeparator)+filepath.Join(c.dir, "lib", "*"),
+		"LoopbackCatalog", fmt.Sprint(c.port), c.warehouse, "jdbc:sqlite:"+c.database)
+	cmd.Stdout, cmd.Stderr = out, out
+	endWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the catalog: %w", err)
+	}
+	c.cmd, c.exited = cmd, make(chan struct{})
+	go func(done chan struct{}) {
+		// How it ended is of no interest: it is killed, or its output says why.
+		_ = cmd.Wait()
+		close(done)
+	}(c.exited)
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		select {
+		case <-c.exited:
+			return fmt.Errorf("the catalog ended: %s", c.lastWords())
+		default:
+		}
+		err := c.ping()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not ready after %s: %v; last words: %s", readyTimeout, err, c.lastWords())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (c *Catalog) ping() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URI()+"/v1/config", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %s", resp.Status)
+	}
+	return nil
+}
+
+// Kill ends the catalog without warning; its tables stay.
+func (c *Catalog) Kill() {
+	c.t.Helper()
+	if c.cmd == nil {
+		return
+	}
+	n := node{cmd: c.cmd, exited: c.exited}
+	if err := n.kill(); err != nil {
+		c.t.Errorf("testcluster: kill the catalog, process %d: %v", c.cmd.Process.Pid, err)
+	}
+	c.cmd = nil
+}
+
+// Restart starts a killed catalog again, on its port and with its tables.
+func (c *Catalog) Restart() {
+	c.t.Helper()
+	if c.cmd != nil {
+		c.t.Fatal("testcluster: the catalog is running")
+	}
+	if err := c.launch(); err != nil {
+		c.t.Fatalf("testcluster: %v", err)
+	}
+}
+
+func (c *Catalog) lastWords() string {
+	out, err := os.ReadFile(c.output)
+	if err != nil {
+		return err.Error()
+	}
+	return tail(out)
+}
