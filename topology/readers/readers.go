@@ -138,8 +138,11 @@ func Read(ctx context.Context, engine Engine, at string, o Options) (*Table, err
 	return t, nil
 }
 
-// Folder is where an engine is installed.
-func Folder(e Engine) string {
+// Folder is where the fast engines are installed.
+func Folder() string { return folderOf(DuckDB) }
+
+// folderOf is where an engine is installed.
+func folderOf(e Engine) string {
 	name := "readers"
 	switch e {
 	case Spark, Sail, Trino:
@@ -164,12 +167,12 @@ func Available(engine Engine) error {
 	if engine == IcebergGo {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(Folder(engine), "installed.txt")); err != nil {
+	if _, err := os.Stat(filepath.Join(folderOf(engine), "installed.txt")); err != nil {
 		script := "install.sh"
 		if slices.Contains(Slow, engine) {
 			script = "install-slow.sh " + string(engine)
 		}
-		return fmt.Errorf("%w: %s in %s; install it with topology/readers/%s", ErrAbsent, engine, Folder(engine), script)
+		return fmt.Errorf("%w: %s in %s; install it with topology/readers/%s", ErrAbsent, engine, folderOf(engine), script)
 	}
 	return nil
 }
