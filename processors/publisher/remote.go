@@ -101,7 +101,7 @@ func ownSnapshot(f *statestore.FrozenCut, meta *iceberg.Metadata) *iceberg.Snaps
 	}
 	for i := range meta.Snapshots {
 		s := &meta.Snapshots[i]
-		if isOurs(f, s) && summaryOf(s, SummaryOffset) == strconv.FormatInt(f.Build, 10) {
+		if isOurs(f, s) && offsetOf(s) == f.Build {
 			return s
 		}
 	}
@@ -111,6 +111,15 @@ func ownSnapshot(f *statestore.FrozenCut, meta *iceberg.Metadata) *iceberg.Snaps
 // isOurs: snapshots of this deployment say so (H2).
 func isOurs(f *statestore.FrozenCut, s *iceberg.Snapshot) bool {
 	return summaryOf(s, SummaryDeployment) == hex.EncodeToString(f.Deployment[:])
+}
+
+// offsetOf is the build offset that a snapshot of ours tells, -1 when it does not.
+func offsetOf(s *iceberg.Snapshot) int64 {
+	n, err := strconv.ParseInt(summaryOf(s, SummaryOffset), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 func summaryOf(s *iceberg.Snapshot, key string) string {
@@ -155,6 +164,9 @@ func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Met
 	switch {
 	case s == nil:
 		return fmt.Errorf("%w: branch main of the table %s has no snapshot any more, ours was %d; set it back to that", ErrForeign, id, f.Head.SnapshotID)
+	case isOurs(f, s) && offsetOf(s) > f.Build:
+		// A publisher that slept wakes up: the log has gone on without it (C2).
+		return fmt.Errorf("%w: the table %s has the snapshot of build %d, this one is %d", ErrBehind, id, offsetOf(s), f.Build)
 	case isOurs(f, s):
 		return fmt.Errorf("%w: branch main of the table %s is at our snapshot %d, the log says %d: it was rolled back, or another deployment with this identity publishes; set it to %d",
 			ErrForeign, id, main, f.Head.SnapshotID, f.Head.SnapshotID)
