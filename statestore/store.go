@@ -62,6 +62,9 @@ type Options struct {
 	// WriteBack is how many bytes of changes are held in memory before they are
 	// written to the database. Default 48 MiB.
 	WriteBack int64
+	// Wait makes Commit wait until what it wrote back is durable: a simulation
+	// then goes the same way every time.
+	Wait bool
 	// FS replaces the file system, in tests. Default: the disk.
 	FS vfs.FS
 	// Log receives Pebble's errors. Default: slog.Default().

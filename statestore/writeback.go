@@ -32,7 +32,10 @@ func (s *Store) Commit() (Outbox, error) {
 	if err := s.writeBack(); err != nil {
 		return Outbox{}, err
 	}
-	_, err := s.db.AsyncFlush()
+	durable, err := s.db.AsyncFlush()
+	if err == nil && s.opt.Wait {
+		<-durable
+	}
 	return out, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/rekey"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 )
@@ -72,6 +73,7 @@ const (
 type letterSender struct {
 	ctx      context.Context
 	producer *LogProducer
+	source   string // topic of the events
 	topic    string
 	box      *mailbox
 	ensure   func(ctx context.Context, topic string) error
@@ -91,6 +93,10 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 		s.count(l)
 	}
 	r := l.Record
+	partition, offset := r.Partition, r.Offset
+	if o, ok := rekey.OriginOf(r.Headers); ok { // it came through an internal topic
+		partition, offset = o.Partition, o.Offset
+	}
 	reason := l.Reject.Error()
 	if len(reason) > maxLetterReason {
 		reason = reason[:maxLetterReason]
@@ -98,9 +104,9 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 	e := Entry{
 		Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value),
 		Headers: []Header{
-			{Key: dlqTopicHeader, Value: []byte(r.Topic)},
-			{Key: dlqPartitionHeader, Value: strconv.AppendInt(nil, int64(r.Partition), 10)},
-			{Key: dlqOffsetHeader, Value: strconv.AppendInt(nil, r.Offset, 10)},
+			{Key: dlqTopicHeader, Value: []byte(s.source)},
+			{Key: dlqPartitionHeader, Value: strconv.AppendInt(nil, int64(partition), 10)},
+			{Key: dlqOffsetHeader, Value: strconv.AppendInt(nil, offset, 10)},
 			{Key: dlqClassHeader, Value: []byte("varve." + l.Reject.Code)},
 			{Key: dlqMessageHeader, Value: []byte(reason)},
 			{Key: dlqStageHeader, Value: []byte("VALUE_CONVERTER")},

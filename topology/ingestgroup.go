@@ -284,6 +284,7 @@ func (g *ingestGroup) manage(ctx context.Context) error {
 			g.n.log.Warn("the tables are not known; it is tried again", "error", err)
 		}
 		if err == nil {
+			g.n.moveSources(tables)
 			g.arrange(ctx, g.mine(tables))
 		}
 		select {
@@ -302,7 +303,7 @@ func (g *ingestGroup) mine(tables []*statestore.TableInfo) map[string][]*statest
 	out := map[string][]*statestore.TableInfo{}
 	left := map[string]string{}
 	for _, t := range tables {
-		if topic := t.Definition.SourceTopic; g.n.opt.Ingests(t.Name) {
+		if topic := g.n.shardTopic(t.Definition); g.n.opt.Ingests(t.Name) {
 			out[topic] = append(out[topic], t)
 		} else {
 			left[topic] = t.Name

@@ -280,6 +280,8 @@ func TestBehind(t *testing.T) {
 	if b := m.longBehind(0); !slices.Equal(b, []int32{0}) {
 		t.Errorf("behind: %v", b)
 	}
+	m.logRead(2, 0, 1)
+	m.left(2) // its state went to another node
 	m.logRead(0, 10, 10)
 	if b := m.longBehind(0); len(b) > 0 {
 		t.Errorf("behind: %v", b)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -280,46 +279,4 @@ func sourceHeaders(dst []source.Header, hs []Header) []source.Header {
 		dst = append(dst, source.Header{Key: hs[i].Key, Value: hs[i].Value})
 	}
 	return dst
-}
-
-// lag is how many records of the source are not moved yet.
-func (m *mover) lag(ctx context.Context) (int64, error) {
-	ends, err := m.cfg.admin.Offsets(ctx, m.cfg.source.Name)
-	if err != nil {
-		return 0, err
-	}
-	committed, err := m.committed(ctx)
-	if err != nil {
-		return 0, err
-	}
-	n := int64(0)
-	for p := range ends {
-		at, ok := committed[int32(p)]
-		if !ok {
-			at = ends[p].Start
-		}
-		n += max(0, ends[p].Stable-at)
-	}
-	return n, nil
-}
-
-func (m *mover) committed(ctx context.Context) (map[int32]int64, error) {
-	adm := kadm.NewClient(m.sess.Client())
-	os, err := adm.FetchOffsets(ctx, m.cfg.group())
-	for wait := retryMin; kerr.IsRetriable(err); wait = min(2*wait, retryMax) { // a new group's coordinator takes a while
-		if err := sleep(ctx, wait); err != nil {
-			return nil, err
-		}
-		os, err = adm.FetchOffsets(ctx, m.cfg.group())
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the offsets of group %s: %w", m.cfg.group(), err)
-	}
-	out := map[int32]int64{}
-	os.Each(func(o kadm.OffsetResponse) {
-		if o.Topic == m.cfg.source.Name && o.At >= 0 {
-			out[o.Partition] = o.At
-		}
-	})
-	return out, nil
 }

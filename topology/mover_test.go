@@ -131,7 +131,11 @@ func (w *moverWorld) wait(m *mover) {
 	w.t.Helper()
 	ctx := testContext(w.t)
 	for {
-		n, err := m.lag(ctx)
+		ends, err := w.admin.Offsets(ctx, w.source.Name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		n, err := m.cfg.left(ctx, ends)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -112,6 +112,8 @@ type Node struct {
 	failed  error             // the first that stopped a role
 	late    []error           // of roles that were ending
 
+	movers map[int64]bool // tables, by id, whose events are moved (K5)
+
 	started       bool
 	ingesting     sync.Mutex // held while shards are taken
 	checkpointing sync.Mutex // held while a checkpoint is made

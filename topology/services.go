@@ -368,6 +368,9 @@ func checkIngestable(d *schemas.Definition) error {
 	if err := s.Validate(); err != nil {
 		return fmt.Errorf("%w: table %s: %w", ErrConfig, d.Name, err)
 	}
+	if err := checkRepartition(d); err != nil {
+		return err
+	}
 	_, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: d.Schema()})
 	if err == nil && d.Keyed() {
 		_, err = rows.NewKeyEncoder(d.Schema(), d.Key)
@@ -522,7 +525,12 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 	if err != nil {
 		return err
 	}
-	ends, err := n.admin.Offsets(ctx, t.Definition.SourceTopic)
+	if t.Definition.Rekeyed() {
+		if err := n.waitMoved(ctx, t, progress); err != nil {
+			return err
+		}
+	}
+	ends, err := n.admin.Offsets(ctx, n.shardTopic(t.Definition))
 	if err != nil {
 		return err
 	}
@@ -537,7 +545,7 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 			p.Of += ends[i].High - ends[i].Start
 			end := int64(-1)
 			for _, s := range t.Shards {
-				if s.Partition == int32(i) && s.Topic == t.Definition.SourceTopic {
+				if s.Partition == int32(i) && s.Topic == n.shardTopic(t.Definition) {
 					end = s.SourceEnd
 				}
 			}

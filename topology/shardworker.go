@@ -142,7 +142,13 @@ func (n *Node) ingest(ctx context.Context, t *statestore.TableInfo) error {
 	// Two claims of one shard by one node would close each other's epochs.
 	n.ingesting.Lock()
 	defer n.ingesting.Unlock()
-	topic, err := n.admin.Topic(ctx, t.Definition.SourceTopic)
+	if t.Definition.Rekeyed() {
+		if err := n.makeRekeyTopic(ctx, t.Definition); err != nil {
+			return err
+		}
+		n.moveSources([]*statestore.TableInfo{t})
+	}
+	topic, err := n.admin.Topic(ctx, n.shardTopic(t.Definition))
 	if err != nil {
 		return fmt.Errorf("table %s: its source: %w", t.Name, err)
 	}
@@ -209,14 +215,14 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		return nil, err
 	}
 	w.cfg = ingest.Config{
-		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: head.Offset, Partitions: int32(topic.Partitions), Deployment: n.id,
+		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: head.Offset, Partitions: int32(topic.Partitions), Rekeyed: t.Definition.Rekeyed(), Deployment: n.id,
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
 		Member: claimMember(n.opt.NodeID, topic.Partitions),
 		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
 		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
-			ctx: n.ctx, producer: n.letters, topic: topic.Name + ".dlq", box: w.box, count: n.metrics.letter,
+			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: t.Definition.SourceTopic + ".dlq", box: w.box, count: n.metrics.letter,
 			ensure: func(ctx context.Context, topic string) error {
 				_, err := n.admin.EnsureSourceTopic(ctx, topic, 1)
 				return err

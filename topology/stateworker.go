@@ -66,6 +66,7 @@ func (w *stateWorker) close() error {
 	if w.reader != nil {
 		w.reader.Close()
 	}
+	w.n.metrics.left(w.partition)
 	return w.store.Close()
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,11 +27,13 @@ type wish struct {
 	retainMs   int64
 	retain     int64
 	properties map[string]string
+	// repartition is "always" or empty (K5).
+	repartition string
 }
 
 func (t *tableConfig) wish() *wish {
 	return &wish{
-		name: t.Name, topic: t.Source.Topic, format: t.Source.Format, options: t.Source.Options, schemaFile: t.Schema,
+		name: t.Name, topic: t.Source.Topic, format: t.Source.Format, options: t.Source.Options, repartition: t.Source.Repartition, schemaFile: t.Schema,
 		key: t.Key, appendOnly: t.AppendOnly, order: t.OrderBy, partitions: t.PartitionBy,
 		commitMs: t.CommitInterval.millis(), tombstones: t.TombstoneTTL.millis(),
 		retainMs: t.Retention.Age.millis(), retain: t.Retention.Snapshots, properties: t.Properties,
@@ -89,6 +92,9 @@ func (w *wish) unread(d *schemas.Definition) (notes []string, err error) {
 	}
 	if have := d.Spec(d.DefaultSpec); len(w.partitions) > 0 && (have == nil || !slices.EqualFunc(have.Fields, spec.Fields, same)) {
 		return nil, usagef("table %s is partitioned otherwise; leave the partition terms out to use the table as it is, or use another name", d.Name)
+	}
+	if w.repartition != "" && !d.Rekeyed() {
+		return nil, usagef("table %s takes its source's partitions as they are; leave repartition out to use the table as it is, or use another name", d.Name)
 	}
 	options := sortedProperties(w.options)
 	for _, p := range options {
@@ -191,7 +197,7 @@ func (w *wish) definition(s schemas.Schema) (schemas.Definition, []string, error
 	d := schemas.Definition{
 		Name: w.name, FormatVersion: 3, Mode: schemas.ModeDV, Schemas: []schemas.Schema{s}, LastColumnID: s.HighestID(),
 		LastPartitionID: 999, Key: s.Identifier, SourceTopic: w.topic, Format: w.format,
-		FormatOptions: sortedProperties(w.options), Properties: sortedProperties(w.properties),
+		FormatOptions: sortedProperties(w.options), Properties: sortedProperties(w.allProperties()),
 		CommitIntervalMs: orDefault(w.commitMs, schemas.DefaultCommitIntervalMs), TombstoneTTLMs: orDefault(w.tombstones, schemas.DefaultTombstoneTTLMs),
 		RetentionMs: orDefault(w.retainMs, schemas.DefaultRetentionMs), RetentionCount: orDefault(w.retain, schemas.DefaultRetentionCount),
 	}
@@ -222,6 +228,16 @@ func (w *wish) definition(s schemas.Schema) (schemas.Definition, []string, error
 		d.LastPartitionID = max(d.LastPartitionID, f.FieldID)
 	}
 	return d, notes, nil
+}
+
+// allProperties are the table's properties with those that have a name of their own.
+func (w *wish) allProperties() map[string]string {
+	if w.repartition == "" {
+		return w.properties
+	}
+	all := map[string]string{schemas.PropertyRepartition: w.repartition}
+	maps.Copy(all, w.properties)
+	return all
 }
 
 func orDefault(v, def int64) int64 {

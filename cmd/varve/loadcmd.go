@@ -33,6 +33,7 @@ func (t *tableFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&t.w.schemaFile, "schema", "", "`file` with the table's schema as Iceberg schema JSON (default: from the events)")
 	f.StringSliceVar(&t.w.key, "key", nil, "key `columns`, separated by commas")
 	f.BoolVar(&t.w.appendOnly, "append-only", false, "a table without a key, which only gains rows")
+	f.StringVar(&t.w.repartition, "repartition", "", "`always`: events go through an internal topic in which the table's key decides the partition, for sources whose record keys do not; needs a cluster")
 	f.StringVar(&t.w.order, "order", "", "ordering `column`, or a path in the event such as source.ts_ms (default: the log's order)")
 	f.StringArrayVar(&t.w.partitions, "partition-by", nil, "partition `terms`: "+partitionForms+"; may be repeated")
 	f.StringVar(&t.commit, "commit-interval", "", "a snapshot at most so often, as a `duration` (default 1s)")

@@ -99,7 +99,7 @@ func offsetOrNull(o int64) any {
 // rows says why it is not known how far the sources reach.
 func (a *app) shardRows(ctx context.Context, s *session, tables []*statestore.TableInfo, owned []topology.ShardStatus) (*rowset, error) {
 	rs := &rowset{cols: []string{"table", "topic", "partition", "stage", "source_end", "source_high", "lag", "events", "upserts", "deletes", "late_ignored", "dead_letters", "error"}}
-	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: s.Brokers(), Logger: a.log})
+	admin, err := topology.NewAdmin(a.client(s.Brokers()...))
 	if err != nil {
 		return nil, err
 	}

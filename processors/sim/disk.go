@@ -15,7 +15,9 @@ import (
 
 // memberState are the sizes of a member's database.
 func (m *member) stateOptions() statestore.Options {
-	return statestore.Options{FS: m.fs, Log: m.w.logger, Cache: 1 << 20, MemTable: 1 << 20}
+	return statestore.Options{
+		FS: m.fs, Log: m.w.logger, Cache: 1 << 20, MemTable: 1 << 20, WriteBack: writeBacks[m.w.opt.Seed%int64(len(writeBacks))], Wait: true,
+	}
 }
 
 func (w *World) place() checkpoint.Place { return checkpoint.At(w.mem, "sim", 0) }

@@ -87,6 +87,12 @@ var mutants = []struct {
 		"s.position = max(s.position, next)\n\treturn nil", "return nil"}}},
 	{"late events are counted as deletes", "A4", 10, []edit{{"processors/ingest/flush.go",
 		"p.counts.LateIgnored++", "p.counts.Deletes++"}}},
+	{"a frozen cut loses its files in a write-back", "C1", 40, []edit{{"statestore/frozen.go",
+		"for i := range f.files {\n\t\tif err := b.Set", "for i := range f.files[:0] {\n\t\tif err := b.Set"}}},
+	{"a written outbox is empty", "L11", 40, []edit{{"statestore/writeback.go",
+		"if err := s.storeOutbox(b); err != nil {", "if err := error(nil); err != nil {"}}},
+	{"a moved manifest is forgotten while a file names it", "M3", 40, []edit{{"statestore/manifests.go",
+		"if e.uses == 0 {", "if e.uses <= 1 {"}}},
 	{"table time follows the broker's clock back", "L4", 40, []edit{{"statestore/apply.go",
 		"t := max(h.TimeMs, r.TimeMs)", "t := r.TimeMs"}}},
 }

@@ -43,7 +43,7 @@ var wanted = []string{
 	"accepted SnapshotCommitted", "accepted SnapshotFailed", "already AppendRows", "rejected AppendRows: epoch closed",
 	"rejected AppendRows: source range", "rejected ClaimShard: too old", "rejected SnapshotCommitted: no cut pending",
 	"publish failed", "row id kept", "tombstone forgotten", "gap", "malformed", "keyless", "keyless delete", "retired",
-	"network failed", "store away", "outcome unsent", "letter unsent",
+	"state lost", "state went back", "network failed", "store away", "outcome unsent", "letter unsent",
 	"checkpoint shared", "state restored", "index wiped",
 }
 

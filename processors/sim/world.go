@@ -347,6 +347,11 @@ func (w *World) outcomeNext() int64 {
 	return 0
 }
 
+// writeBacks are how much a state holds before it writes to its database, by
+// seed: never, rarely, or at nearly every commit, so that a crash goes back to
+// the beginning, some way, or little.
+var writeBacks = []int64{0, 24 << 10, 4 << 10, 1}
+
 func (w *World) addMember(leads bool) error {
 	m := &member{w: w, fs: vfs.NewCrashableMem(), hashes: map[int64]record.Hash{}, leads: leads}
 	w.members = append(w.members, m)
@@ -389,14 +394,23 @@ func (m *member) apply(n int) error {
 
 // crash loses what was not flushed: the database goes back to an earlier commit.
 func (m *member) crash() error {
-	clone := m.fs.CrashClone(m.w.crashed())
+	clone, before := m.fs.CrashClone(m.w.crashed()), m.machine.Next()
 	if err := m.store.Close(); err != nil {
 		return err
 	}
 	m.fs = clone
 	m.net.dead = true
 	m.cuts = nil
-	return m.open()
+	if err := m.open(); err != nil {
+		return err
+	}
+	switch next := m.machine.Next(); {
+	case next == 0:
+		m.w.saw["state lost"]++
+	case next < before:
+		m.w.saw["state went back"]++
+	}
+	return nil
 }
 
 // crashed is what a crash leaves of what was not synced: all or nothing. (A

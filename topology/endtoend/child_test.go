@@ -30,6 +30,8 @@ type childOrder struct {
 	Deployment string
 	Partitions int
 	Workload   string // a name of workloads
+	NodeID     string
+	Session    time.Duration
 	// Checkpoints of the child's node.
 	Checkpoints topology.CheckpointOptions
 }
@@ -77,7 +79,8 @@ func runChild(order string) error {
 }
 
 func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
-	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Logger: log}
+	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0,
+		NodeID: o.NodeID, SessionTimeout: o.Session, Logger: log}
 }
 
 // prepare makes a workload's topic and table where they are not there yet, and

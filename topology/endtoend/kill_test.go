@@ -94,10 +94,10 @@ type eventProducer struct {
 }
 
 // start produces until the returned function is called.
-func (p *eventProducer) start(broker string) (stop func()) {
+func (p *eventProducer) start(brokers ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx, broker) }()
+	go func() { done <- p.run(ctx, brokers) }()
 	return func() {
 		p.t.Helper()
 		cancel()
@@ -107,8 +107,8 @@ func (p *eventProducer) start(broker string) (stop func()) {
 	}
 }
 
-func (p *eventProducer) run(ctx context.Context, broker string) error {
-	o := topology.ClientOptions{Brokers: []string{broker}}
+func (p *eventProducer) run(ctx context.Context, brokers []string) error {
+	o := topology.ClientOptions{Brokers: brokers}
 	a, err := topology.NewAdmin(o)
 	if err != nil {
 		return err
