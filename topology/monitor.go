@@ -76,6 +76,9 @@ func (n *Node) checkReady(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	failed := n.failed
+	for p, why := range n.halted {
+		failed = errors.Join(failed, fmt.Errorf("the state of partition %d: %s", p, why))
+	}
 	n.mu.Unlock()
 	if failed != nil {
 		return fmt.Errorf("a role has stopped: %w", failed)
