@@ -96,7 +96,7 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 		checkpoints.rows = append(checkpoints.rows, []any{int64(c.Partition), textOrNull(c.ID), offsetOrNull(c.Offset), millisOrNull(c.MadeMs), c.Behind, c.Running,
 			byteSize(c.Uploaded), byteSize(c.ToUpload), textOrNull(c.Restored), textOrNull(c.Error)})
 	}
-	tables := &rowset{cols: []string{"table", "rows", "files", "vectors", "bytes", "snapshot_id", "committed", "fresh", "pending_cut", "pending_attempts", "waits_for",
+	tables := &rowset{cols: []string{"table", "rows", "files", "vectors", "bytes", "snapshot_id", "committed", "fresh", "pending_cut", "pending_attempts", "waits_for", "failed_attempts", "last_failure",
 		"requests_open", "late_ignored", "dead_letters"}}
 	for _, t := range st.Tables {
 		if !has(schemas.PartitionOf(t.Name, int32(len(st.Heads)))) {
@@ -106,11 +106,21 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 		if t.Pending != nil {
 			pending, attempts, waits = t.Pending.Build, t.Pending.Attempts, textOrNull(t.Pending.LastCause)
 		}
+		// Of the snapshots that are kept, and of the one that is pending.
+		failed, failure := int64(0), any(nil)
+		for i := range t.Snapshots {
+			if x := &t.Snapshots[i]; x.Attempts > 0 {
+				failed, failure = failed+x.Attempts, x.Cause
+			}
+		}
+		if t.Pending != nil && t.Pending.Attempts > 0 {
+			failed, failure = failed+t.Pending.Attempts, t.Pending.LastCause
+		}
 		if why := st.Waiting[t.Name]; why != "" {
 			waits = why
 		}
 		tables.rows = append(tables.rows, []any{t.Name, t.Rows - t.Dead, t.Files, t.Vectors, byteSize(t.Bytes), idOrNull(t.Head.SnapshotID), millisOrNull(t.Head.TimestampMs),
-			t.Pending == nil && !t.Changes, pending, attempts, waits, int64(len(t.Requests)), t.Counts.LateIgnored, deadLetters(&t.Counts)})
+			t.Pending == nil && !t.Changes, pending, attempts, waits, failed, failure, int64(len(t.Requests)), t.Counts.LateIgnored, deadLetters(&t.Counts)})
 	}
 	for _, p := range slices.Sorted(maps.Keys(st.Stopped)) {
 		if st.Error == "" {

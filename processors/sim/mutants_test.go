@@ -112,7 +112,7 @@ func TestFaultsAreFound(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
 			overlay := plant(t, root, m.edits)
-			cmd := exec.Command("go", "test", "-overlay", overlay, "-run", "^TestSeeds$", ".", "-seeds", itoa(m.seeds))
+			cmd := exec.Command("go", "test", "-timeout", "60m", "-overlay", overlay, "-run", "^TestSeeds$", ".", "-seeds", itoa(m.seeds))
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			err := cmd.Run()
