@@ -8,8 +8,10 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 )
 
-// catalogBase: H5, C1. A pending cut gets this record's offset for its build
-// offset, and the difference to the last commit is frozen anew.
+// catalogBase: H5, C1. Where a number rises, a pending cut gets this record's
+// offset for its build offset, and the difference to the last commit is frozen
+// anew: no commit of the older build can land any more. Every other fact leaves
+// the build as it is: a commit of it that is on its way would land.
 func (s *Store) catalogBase(r *Record, t int64, tab *table, c *record.CatalogBase, msg *record.OutcomeMessage) (outcomeOf, error) {
 	h := &tab.head
 	if h.Build < 0 || h.MetadataVersion != 0 || c.Snapshot != h.SnapshotID {
@@ -33,6 +35,7 @@ func (s *Store) catalogBase(r *Record, t int64, tab *table, c *record.CatalogBas
 		len(left) == len(tab.snapshots) && slices.Equal(c.Held, tab.held) {
 		return reject(record.NoChange, 3), nil
 	}
+	rises := c.Sequence > h.Sequence || c.NextRowID > h.NextRowID
 	h.Sequence, h.NextRowID, h.TimestampMs, h.MetadataPath = c.Sequence, c.NextRowID, max(h.TimestampMs, c.TimestampMs), c.MetadataPath
 	tab.snapshots, tab.held = left, slices.Clone(c.Held)
 	tab.dirty = true
@@ -49,7 +52,7 @@ func (s *Store) catalogBase(r *Record, t int64, tab *table, c *record.CatalogBas
 		s.effect('e', tab.id, int64(def.CurrentSchema), int64(len(def.Properties)))
 	}
 	build := int64(-1)
-	if tab.pending != nil {
+	if tab.pending != nil && rises {
 		build = r.Offset
 		if err := s.refreeze(r, t, tab); err != nil {
 			return outcomeOf{}, err

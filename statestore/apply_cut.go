@@ -58,12 +58,9 @@ type FrozenCut struct {
 	DefChanged bool
 	Head       CatalogHead // the base
 	Expire     []int64     // snapshot ids that this commit removes (G2)
-	// Of an outside catalog, as the state knows it (H5): the properties' keys of
-	// the definition committed last, the retained snapshots, oldest first, and
-	// those that branches and tags name.
-	Published  []string
-	Retained   []int64
-	Held       []int64
+	Published  []string    // properties' keys of the definition committed last
+	// Known is not frozen: nothing of it stands in what a publisher writes.
+	Known      Known
 	Deployment [16]byte
 	Partition  int32
 	Ranges     []ShardRange
@@ -73,6 +70,14 @@ type FrozenCut struct {
 	// that the base lists for the last time: a commit names each number that
 	// its own manifests take the place of (ManifestInfo.Replaces).
 	Manifests map[int64]string
+}
+
+// Known is what the state knows now of a table in an outside catalog (H5).
+type Known struct {
+	Definition  *schemas.Definition
+	Retained    []int64 // snapshots of ours, oldest first
+	Held        []int64 // snapshots that branches and tags name, ascending
+	TimestampMs int64   // last-updated-ms
 }
 
 // ShardRange is a shard's source end at the build offset.
@@ -138,14 +143,6 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	expire := expired(tab, t, n > 0)
 	e.u(uint64(len(expire)))
 	for _, id := range expire {
-		e.i(id)
-	}
-	e.u(uint64(len(tab.snapshots)))
-	for i := range tab.snapshots {
-		e.i(tab.snapshots[i].ID)
-	}
-	e.u(uint64(len(tab.held)))
-	for _, id := range tab.held {
 		e.i(id)
 	}
 	e.u(uint64(len(tab.shardOrder)))
@@ -407,12 +404,6 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 		f.Expire = append(f.Expire, d.i())
 	}
 	for n := d.count(); n > 0; n-- {
-		f.Retained = append(f.Retained, d.i())
-	}
-	for n := d.count(); n > 0; n-- {
-		f.Held = append(f.Held, d.i())
-	}
-	for n := d.count(); n > 0; n-- {
 		f.Ranges = append(f.Ranges, ShardRange{d.str(), int32(d.i()), d.i()})
 	}
 	for _, v := range f.Totals.list() {
@@ -425,6 +416,14 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 		return nil, err
 	}
 	f.Deployment, f.Partition = s.head.Deployment, s.head.Partition
+	tab, err := s.tableByID(tableID)
+	if err != nil {
+		return nil, err
+	}
+	f.Known = Known{Definition: tab.def, Held: slices.Clone(tab.held), TimestampMs: tab.head.TimestampMs}
+	for i := range tab.snapshots {
+		f.Known.Retained = append(f.Known.Retained, tab.snapshots[i].ID)
+	}
 	if err := s.liveManifests(tableID, f.Manifests); err != nil {
 		return nil, err
 	}
@@ -663,6 +662,9 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	}
 	t.defFrozen, t.published = defOffset, keys
 	for _, id := range expire {
+		if _, held := slices.BinarySearch(t.held, id); held {
+			continue // a tag made since: the catalog kept it
+		}
 		for i := range t.snapshots {
 			if t.snapshots[i].ID == id {
 				t.snapshots = append(t.snapshots[:i], t.snapshots[i+1:]...)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -98,7 +100,12 @@ func (a *Admin) metadata(ctx context.Context, topics ...string) (*kmsg.MetadataR
 		rt.Topic = kmsg.StringPtr(t)
 		req.Topics = append(req.Topics, rt)
 	}
-	return req.RequestWith(ctx, a.cl)
+	var res *kmsg.MetadataResponse
+	err := patiently(ctx, func() (err error) {
+		res, err = req.RequestWith(ctx, a.cl)
+		return err
+	})
+	return res, err
 }
 
 // TopicInfo is what identifies a topic.
@@ -150,6 +157,41 @@ func (a *Admin) topics(ctx context.Context, names ...string) (map[string]TopicIn
 	return out, nil
 }
 
+// adminPatience is how long an answer is waited for while a broker is away: its
+// partitions get another leader, or it comes back.
+const adminPatience = 30 * time.Second
+
+// patiently asks again while what fails may pass by itself. The client retries
+// many such requests of its own accord, but not those that go to several
+// brokers of which one is away.
+func patiently(ctx context.Context, ask func() error) error {
+	began := time.Now()
+	for wait := retryMin; ; wait = min(2*wait, 2*time.Second) {
+		err := ask()
+		if err == nil || !passing(err) || time.Since(began) > adminPatience {
+			return err
+		}
+		if sleep(ctx, wait) != nil {
+			return err
+		}
+	}
+}
+
+// passing says whether an error of a request is one that time may mend.
+func passing(err error) bool {
+	var shards *kadm.ShardErrors
+	if errors.As(err, &shards) {
+		for i := range shards.Errs {
+			if !passing(shards.Errs[i].Err) {
+				return false
+			}
+		}
+		return len(shards.Errs) > 0
+	}
+	var op *net.OpError
+	return kerr.IsRetriable(err) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 // PartitionOffsets are the ends of one partition.
 type PartitionOffsets struct {
 	// Start is the earliest offset still kept.
@@ -178,10 +220,13 @@ func (a *Admin) Offsets(ctx context.Context, topic string) ([]PartitionOffsets, 
 		{"stable end", a.adm.ListCommittedOffsets, func(p *PartitionOffsets, o int64) { p.Stable = min(o, p.High) }},
 		{"start", a.adm.ListStartOffsets, func(p *PartitionOffsets, o int64) { p.Start = o }},
 	} {
-		listed, err := ask.list(ctx, topic)
-		if err == nil {
-			err = listed.Error()
-		}
+		var listed kadm.ListedOffsets
+		err := patiently(ctx, func() (err error) {
+			if listed, err = ask.list(ctx, topic); err == nil {
+				err = listed.Error()
+			}
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("ask Kafka for the %s offsets of topic %s: %w", ask.what, topic, err)
 		}

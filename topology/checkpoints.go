@@ -80,7 +80,7 @@ type CheckpointStatus struct {
 	Partition int32  `json:"partition"`
 	ID        string `json:"id,omitempty"`
 	Offset    int64  `json:"offset"`   // of the newest, -1: none is known
-	MadeMs    int64  `json:"made_ms"`  // 0: not by this node
+	MadeMs    int64  `json:"made_ms"`  // table time of one that another node or run made; 0: none is known
 	Behind    int64  `json:"behind"`   // records that it lacks
 	Running   bool   `json:"running"`  // one is being made
 	Uploaded  int64  `json:"uploaded"` // bytes of that, of
@@ -278,7 +278,7 @@ func (n *Node) restoreState(ctx context.Context, p int32, dir string, at Partiti
 				return fmt.Errorf("remove the mark of a damaged state: %w", err)
 			}
 			m := r.Manifest
-			k.set(func(s *CheckpointStatus) { s.Restored, s.ID, s.Offset = m.ID(), m.ID(), m.Offset })
+			k.set(func(s *CheckpointStatus) { s.Restored, s.ID, s.Offset, s.MadeMs = m.ID(), m.ID(), m.Offset, m.TimeMs })
 			log.Info("state restored from a checkpoint", "checkpoint", m.ID(), "offset", m.Offset, "bytes", m.Bytes(), "took", r.Took.Round(time.Millisecond), "tail", at.High-1-m.Offset)
 			return nil
 		}
@@ -373,7 +373,7 @@ func (w *stateWorker) keepCheckpoints(ctx context.Context) {
 		if !known {
 			switch m, err := k.place.Newest(ctx, w.n.id, w.partition, nil, nil); {
 			case err == nil && m.Offset <= head:
-				k.set(func(s *CheckpointStatus) { s.ID, s.Offset = m.ID(), m.Offset })
+				k.set(func(s *CheckpointStatus) { s.ID, s.Offset, s.MadeMs = m.ID(), m.Offset, m.TimeMs })
 				known = true
 			case err == nil || errors.Is(err, checkpoint.ErrNone):
 				known = true

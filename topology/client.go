@@ -200,6 +200,9 @@ func ping(ctx context.Context, cl *kgo.Client, brokers []string, timeout time.Du
 		if err == nil {
 			return nil
 		}
+		if final := refused(err, strings.Join(brokers, ",")); final != nil {
+			return final
+		}
 		if cause == nil || pctx.Err() == nil {
 			cause = err
 		}

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/objstore"
 )
 
@@ -52,8 +54,13 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	id := fmt.Sprintf("%x", n.id)
 	key := markKey(n.opt.Deployment)
 	where := n.store.Location("")
+	// Before the mark: a node that started with this one makes it, then writes.
+	fresh, err := n.logFresh(ctx)
+	if err != nil {
+		return err
+	}
 	var have []byte
-	err := ask(ctx, where, func(ctx context.Context) (err error) {
+	err = ask(ctx, where, func(ctx context.Context) (err error) {
 		have, err = n.store.ReadAll(ctx, key, maxMarkBytes)
 		return err
 	})
@@ -66,15 +73,9 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	case !errors.Is(err, objstore.ErrNotFound):
 		return fmt.Errorf("read the warehouse's mark: %w", err)
 	}
-	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
-	if err != nil {
-		return err
-	}
-	for p := range offsets {
-		if offsets[p].High > 1 {
-			return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse (if it is this one and only its mark was lost, make that object with the content %s)",
-				ErrConfig, where, n.opt.Deployment, key, id)
-		}
+	if !fresh {
+		return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse (if it is this one and only its mark was lost, make that object with the content %s)",
+			ErrConfig, where, n.opt.Deployment, key, id)
 	}
 	if err := n.checkConditional(ctx); err != nil {
 		return err
@@ -84,9 +85,59 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 		return fmt.Errorf("%w: warehouse %s was taken by another deployment of the name %s meanwhile; name another warehouse or another deployment", ErrConfig, where, n.opt.Deployment)
 	}
 	if err != nil {
+		// Some stores fail one of two that make an object at once.
+		if have, e := n.store.ReadAll(ctx, key, maxMarkBytes); e == nil && string(have) == id {
+			return nil
+		}
 		return fmt.Errorf("mark the warehouse: %w", err)
 	}
 	return nil
+}
+
+// mostGeneses is how many nodes may start a deployment at once: each may write a
+// genesis, of which the first counts (genesis).
+const mostGeneses = 256
+
+// logFresh says whether the log holds geneses alone.
+func (n *Node) logFresh(ctx context.Context) (bool, error) {
+	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return false, err
+	}
+	for p := range offsets {
+		if offsets[p].Start > 0 || offsets[p].High > mostGeneses {
+			return false, nil
+		}
+		if offsets[p].High <= 1 {
+			continue
+		}
+		fresh, err := n.onlyGeneses(ctx, int32(p), offsets[p].High)
+		if err != nil || !fresh {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (n *Node) onlyGeneses(ctx context.Context, p int32, high int64) (bool, error) {
+	r, err := OpenLogReader(ctx, n.client, ReaderOptions{Topic: n.topics.Transactions, Partition: p, MaxBytes: 1 << 20})
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	for r.Next() < high {
+		rs, err := r.Poll(ctx, time.Second, mostGeneses)
+		if err != nil {
+			return false, err
+		}
+		for i := range rs {
+			x := stateRecord(&rs[i])
+			if _, typ, _, _, ok := record.PeekHeader(x.Header); !ok || typ != record.TypeSetApplyVersion {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 // identity is the log's: that of the genesis, and for a partition that no longer

@@ -164,3 +164,32 @@ func TestConditionalWritesAreTried(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestNodesStartAtOnce: nodes of a new deployment that start at the same time
+// all take part: whoever is late finds a log with more than one genesis, and a
+// warehouse that another has just marked.
+func TestNodesStartAtOnce(t *testing.T) {
+	b := testBroker(t)
+	lake := t.TempDir()
+	ctx := groupContext(t)
+	failed := make(chan error, 6)
+	for i := range cap(failed) {
+		data := t.TempDir()
+		go func() {
+			failed <- func() error {
+				n, err := OpenNode(ctx, NodeOptions{
+					Data: data, Warehouse: lake, Brokers: []string{b.Addr()}, Partitions: 2, Groups: true, NodeID: string(rune('a' + i)), Logger: slog.New(slog.DiscardHandler),
+				})
+				if err != nil {
+					return err
+				}
+				return errors.Join(n.Start(ctx), n.Close(ctx))
+			}()
+		}()
+	}
+	for range cap(failed) {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}

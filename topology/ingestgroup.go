@@ -448,6 +448,9 @@ func (g *ingestGroup) revoked(ctx context.Context, gone map[string][]int32) {
 	}
 	g.commit(ctx, parts)
 	g.drop(gone, true)
+	// Ending is quick, and goes on also when the wait for outcomes was too long.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupTimeout)
+	defer cancel()
 	for _, t := range shards {
 		t.wait(ctx)
 	}

@@ -157,6 +157,14 @@ func (m *metrics) logRead(partition int32, next, end int64) {
 	}
 }
 
+// left forgets a partition whose state this node no longer has.
+func (m *metrics) left(partition int32) {
+	m.logEnd.DeleteLabelValues(partitionLabel(partition))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.behind, partition)
+}
+
 // longBehind are the partitions whose state has not seen its log's end for so long.
 func (m *metrics) longBehind(d time.Duration) []int32 {
 	m.mu.Lock()

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas/source"
 	_ "github.com/varve-io/varve/statestore/objstore/s3store"
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology/testcluster"
 )
 
@@ -280,6 +283,8 @@ func TestBehind(t *testing.T) {
 	if b := m.longBehind(0); !slices.Equal(b, []int32{0}) {
 		t.Errorf("behind: %v", b)
 	}
+	m.logRead(2, 0, 1)
+	m.left(2) // its state went to another node
 	m.logRead(0, 10, 10)
 	if b := m.longBehind(0); len(b) > 0 {
 		t.Errorf("behind: %v", b)
@@ -291,5 +296,39 @@ func TestMonitorNeedsAToken(t *testing.T) {
 	_, err := OpenNode(context.Background(), NodeOptions{Data: t.TempDir(), Monitor: MonitorOptions{Address: "0.0.0.0:0"}})
 	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "--admin-listen") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A node whose outside catalog does not answer is not ready.
+func TestReadyAsksTheCatalog(t *testing.T) {
+	var away atomic.Bool
+	catalog := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case away.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case strings.HasSuffix(r.URL.Path, "/v1/config"):
+			fmt.Fprint(w, `{"defaults":{},"overrides":{}}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"error":{"message":"no such table","type":"NoSuchTableException","code":404}}`)
+		}
+	}))
+	defer catalog.Close()
+	ctx, cancel := contextWithTimeout(time.Minute)
+	defer cancel()
+	n, err := OpenNode(ctx, NodeOptions{Data: t.TempDir(), Remote: &restclient.Options{URI: catalog.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Ready(ctx); err != nil {
+		t.Error(err)
+	}
+	away.Store(true)
+	time.Sleep(readyAgain)
+	if err := n.Ready(ctx); err == nil || !strings.Contains(err.Error(), catalog.URL) {
+		t.Errorf("without its catalog: %v", err)
+	}
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
 	}
 }

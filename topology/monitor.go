@@ -19,7 +19,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/statestore/objstore"
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology/restcatalog"
 )
 
@@ -74,22 +76,34 @@ func (n *Node) checkReady(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	failed := n.failed
+	for p, why := range n.halted {
+		failed = errors.Join(failed, fmt.Errorf("the state of partition %d: %s", p, why))
+	}
 	n.mu.Unlock()
 	if failed != nil {
 		return fmt.Errorf("a role has stopped: %w", failed)
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	var broker, store error
-	var both sync.WaitGroup
-	both.Go(func() { broker = n.admin.Ping(ctx, readyTimeout) })
-	both.Go(func() {
+	var broker, store, catalog error
+	var all sync.WaitGroup
+	if n.remote != nil {
+		all.Go(func() {
+			// A table that nobody has: the answer that it is not there is an answer.
+			_, err := n.remote.Load(ctx, restcat.Identifier{Namespace: []string{"varve-readiness"}, Name: "probe"})
+			if err != nil && !errors.Is(err, restclient.ErrNotFound) {
+				catalog = err
+			}
+		})
+	}
+	all.Go(func() { broker = n.admin.Ping(ctx, readyTimeout) })
+	all.Go(func() {
 		_, err := n.store.ReadAll(ctx, markKey(n.deployment), maxMarkBytes)
 		if err != nil && !errors.Is(err, objstore.ErrTooLarge) {
 			store = fmt.Errorf("the warehouse: %w", err)
 		}
 	})
-	both.Wait()
+	all.Wait()
 	var behind error
 	if ps := n.metrics.longBehind(readyBehind); len(ps) > 0 {
 		slices.Sort(ps)
@@ -102,7 +116,7 @@ func (n *Node) checkReady(ctx context.Context) error {
 			break
 		}
 	}
-	return errors.Join(broker, store, behind, waiting)
+	return errors.Join(broker, store, catalog, behind, waiting)
 }
 
 // monitorHandler serves what a node can be watched by. /status is there once

@@ -89,7 +89,7 @@ func newMover(ctx context.Context, c moverConfig) (*mover, error) {
 	m.sess, err = kgo.NewGroupTransactSession(append(opts,
 		kgo.ConsumerGroup(c.group()), kgo.ConsumeTopics(c.source.Name),
 		kgo.TransactionalID(c.group()+"."+c.member), kgo.TransactionTimeout(moverTimeout),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.AdjustFetchOffsetsFn(m.starts),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(DefaultSourceBatchBytes),
 		kgo.FetchMaxBytes(sourceFetch), kgo.FetchMaxWait(100*time.Millisecond),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,7 @@ func (w *stateWorker) close() error {
 	if w.reader != nil {
 		w.reader.Close()
 	}
+	w.n.metrics.left(w.partition)
 	return w.store.Close()
 }
 
@@ -401,6 +403,7 @@ func (w *stateWorker) collectMetadata(ctx context.Context) {
 func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 	wait := retryMin
 	cause := ""
+	var told record.CatalogBase // what the log was told last of the catalog
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
 		build, err := w.pendingBuild(c)
 		if err == nil && build < 0 {
@@ -440,11 +443,13 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		}
 		var moved *publisher.BaseMoved
 		if errors.As(err, &moved) {
-			// The log takes the catalog's facts, and the cut a new build offset (H5, C4).
+			// The log takes the catalog's facts, and the cut a new build offset where
+			// a number rises (H5, C4). Facts that it did not take wait.
 			w.log.Info("the table moved in the catalog", "table", c.Table, "build", frozen.Build, "by", moved.Why)
 			off := w.append(ctx, c, &moved.Record)
 			w.waitApplied(ctx, off)
-			if b, err := w.pendingBuild(c); err == nil && b != frozen.Build && attempt < maxMoves {
+			again := reflect.DeepEqual(moved.Record, told)
+			if told = moved.Record; !again && attempt < maxMoves {
 				continue
 			}
 		}

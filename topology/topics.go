@@ -357,7 +357,11 @@ func (a *Admin) settings(ctx context.Context, names []string) (map[string]map[st
 	if len(names) == 0 {
 		return nil, nil
 	}
-	described, err := a.adm.DescribeTopicConfigs(ctx, names...)
+	var described kadm.ResourceConfigs
+	err := patiently(ctx, func() (err error) {
+		described, err = a.adm.DescribeTopicConfigs(ctx, names...)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("ask Kafka for the settings of topics %v: %w", names, err)
 	}

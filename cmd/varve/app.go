@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/varve-io/varve/topology"
 )
 
 // streams are the process's ends, replaced in tests.
@@ -38,10 +40,12 @@ type app struct {
 	brokers    []string
 	warehouse  string
 	deployment string
+	security   topology.Security
 	outside    outsideFlags
 
-	cfg     *fileConfig       // never nil once a command runs
-	origins map[string]string // flag name → where its value came from
+	kafka   topology.ClientOptions // of security
+	cfg     *fileConfig            // never nil once a command runs
+	origins map[string]string      // flag name → where its value came from
 	log     *slog.Logger
 	mode    outputMode
 }
@@ -165,6 +169,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 func (a *app) dataFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.data, "data", "./varve-data", "`folder` of local state, embedded broker and embedded lake")
 	f.StringVar(&a.warehouse, "warehouse", "", "lake as a path or `URL` (default: the data folder's own, DATA/lake)")
+	a.kafkaFlags(f)
 	a.outside.add(f)
 }
 
@@ -172,6 +177,7 @@ func (a *app) dataFlags(f *pflag.FlagSet) {
 func (a *app) brokerFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers as `host:port,...` (default: the embedded broker of the data folder)")
 	f.StringVar(&a.deployment, "deployment", "varve", "name of the deployment, the prefix of its topics")
+	showKafkaFlags(f, true)
 }
 
 // prepare reads environment and file into the flags that the command line
@@ -207,7 +213,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return usagef("--log-format %q: use text or json", a.logFormat)
 	}
 	a.warnEnvironment(cmd.Root())
-	return nil
+	return a.secure()
 }
 
 // lookupEnv is os.LookupEnv over the app's own environment: the last wins.

@@ -165,6 +165,22 @@ data: ./varve-data
 # Kafka brokers. Empty: the embedded broker, for one machine and a first look.
 brokers: []
 
+# How to reach brokers that are not open to all. Passwords stand in files, or in
+# VARVE_KAFKA_PASSWORD, never here.
+kafka:
+  tls: false         # implied by the next four
+  ca: ""             # PEM file of the brokers' authorities; empty: the system's
+  cert: ""           # PEM files of this client's certificate and key
+  key: ""
+  server_name: ""    # what the brokers' certificates are for; empty: the host
+  sasl: ""           # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM
+  user: ""
+  password_file: ""
+  token_file: ""     # OAUTHBEARER: a token's file, a command that prints it,
+  token_command: ""
+  token_url: ""      # or a token endpoint for user and password as client credentials
+  scope: ""
+
 # Where the tables are: a folder, or s3://bucket/prefix?endpoint=…&region=…; in
 # a binary built with -tags gcs,azure also gs://bucket/prefix and
 # azblob://container/prefix. Empty: DATA/lake.

@@ -54,7 +54,7 @@ func (a *app) produce(ctx context.Context, src *eventSource, table, topic, forma
 	p := a.progress()
 	defer p.done()
 	tell := func(n int64) { p.set(fraction(src.read, src.total), "%d events published", n) }
-	conn, _, err := topology.Dial(ctx, a.data, topology.ClientOptions{Logger: a.log})
+	conn, _, err := topology.Dial(ctx, a.data, a.client())
 	switch {
 	case errors.Is(err, topology.ErrNotRunning) && len(a.brokers) > 0:
 		if topic == "" {
@@ -63,7 +63,7 @@ func (a *app) produce(ctx context.Context, src *eventSource, table, topic, forma
 		if format != "" {
 			a.notef("no node runs on %s: nobody checks --format", a.data)
 		}
-		n, err := topology.ProduceTo(ctx, topology.ClientOptions{Brokers: a.brokers, Logger: a.log}, topic, partitions, src.next, tell)
+		n, err := topology.ProduceTo(ctx, a.client(a.brokers...), topic, partitions, src.next, tell)
 		return topic, n, err
 	case errors.Is(err, topology.ErrNotRunning):
 		return "", 0, usagef("%w; start one with \"varve run\", name a cluster with --brokers, or use \"varve load\"", err)

@@ -301,7 +301,7 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 
 // makeTopic makes a source topic if it is not there.
 func (a *app) makeTopic(ctx context.Context, brokers []string, topic string, partitions int) error {
-	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: brokers, Logger: a.log})
+	admin, err := topology.NewAdmin(a.client(brokers...))
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (a *app) makeTopic(ctx context.Context, brokers []string, topic string, par
 
 // firstEvents reads the first events of a topic, from each partition in turn.
 func (a *app) firstEvents(ctx context.Context, brokers []string, topic string) ([]source.Record, error) {
-	client := topology.ClientOptions{Brokers: brokers, Logger: a.log}
+	client := a.client(brokers...)
 	admin, err := topology.NewAdmin(client)
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ type session struct {
 // and else as the data folder remembers.
 func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 	o := topology.NodeOptions{
-		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log,
+		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log, Client: a.client(),
 	}
 	old, err := readNodeFacts(a.data)
 	if err != nil {
@@ -78,10 +78,10 @@ func closeNode(ctx context.Context, n *topology.Node) error {
 // connect reaches the node that runs on the data folder, or opens the stopped
 // folder with these roles.
 func (a *app) connect(ctx context.Context, tables []string, roles ...string) (*session, error) {
-	conn, _, err := topology.Dial(ctx, a.data, topology.ClientOptions{Logger: a.log})
+	conn, _, err := topology.Dial(ctx, a.data, a.client())
 	if err == nil {
 		return &session{Conn: conn, status: func(ctx context.Context) (*topology.Status, error) {
-			c, st, err := topology.Dial(ctx, a.data, topology.ClientOptions{Logger: a.log})
+			c, st, err := topology.Dial(ctx, a.data, a.client())
 			if err != nil {
 				return nil, err
 			}
@@ -148,7 +148,7 @@ var (
 
 // topicPartitions is the number of partitions of a topic, 0 when it is not there.
 func (a *app) topicPartitions(ctx context.Context, brokers []string, topic string) (int, error) {
-	admin, err := topology.NewAdmin(topology.ClientOptions{Brokers: brokers, Logger: a.log})
+	admin, err := topology.NewAdmin(a.client(brokers...))
 	if err != nil {
 		return 0, err
 	}

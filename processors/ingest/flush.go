@@ -169,6 +169,11 @@ func (s *Shard) flush(ctx context.Context) error {
 	var err error
 	if s.keys != nil {
 		a.Forgets = max(0, s.decidedTime-s.def.TombstoneTTLMs)
+		// A tombstone above a request is remembered until the request is answered:
+		// that answer is judged by it (K3).
+		if open := s.side.pending(a.RequestFrom, a.RequestTo); len(open) > 0 {
+			a.Forgets = min(a.Forgets, max(0, open[0].TimeMs))
+		}
 	}
 	if s.keys == nil {
 		a.Counts = s.buf.counts

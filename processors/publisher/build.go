@@ -134,7 +134,8 @@ func (p *Publisher) snapshot(ctx context.Context, f *statestore.FrozenCut, b *ba
 	}
 	var parent *int64
 	if f.Head.SnapshotID != 0 {
-		parent = &f.Head.SnapshotID
+		id := f.Head.SnapshotID // a copy: the metadata is kept, and must not hold on to all of f
+		parent = &id
 	}
 	first := b.meta.NextRowID
 	text, err := iceberg.WriteManifestList(iceberg.ListOptions{SnapshotID: n.id, ParentID: parent, Sequence: n.sequence, FirstRowID: first}, n.list)

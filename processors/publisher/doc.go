@@ -22,4 +22,17 @@
 // version is committed. Where the next version is already there, it is either
 // this very cut, of which the log has lost the SnapshotCommitted, and the
 // record is made from the files as they stand; or it is foreign.
+//
+// # An outside catalog
+//
+// A Remote writes the metadata itself and has other writers (W5). Each attempt
+// reads the table first. Our own snapshot of this build is found by what its
+// summary says and adopted; a branch main that others moved, another UUID,
+// location or unwritable columns stop the table (ErrForeign); facts beside main
+// that the log lacks are a *BaseMoved, which the caller appends (H5). Only then
+// it builds, from the frozen cut alone: schemas, specs, sequence number and row
+// ids are the log's, which the metadata was found to agree with, so that
+// manifests, lists and Puffins are the same on replay; the metadata is the
+// catalog's (C7). Nothing can hold a tag that is made between our reading and
+// our commit: where that commit expires what it names, the tag may go.
 package publisher

@@ -24,6 +24,9 @@ var (
 	// ErrForeign: the table's newest metadata is not what the log says was
 	// committed. The table stops until a person has looked.
 	ErrForeign = errors.New("the table's metadata was changed by another writer")
+	// ErrBehind: another publisher of this deployment published a later build.
+	// The log tells of it soon.
+	ErrBehind = errors.New("this publisher is behind another one")
 	// ErrInconsistent: the state and the table's own files disagree. Trying
 	// again does not help.
 	ErrInconsistent = errors.New("the state and the table's files disagree")
@@ -107,7 +110,7 @@ func New(cfg Config) *Publisher {
 // Cause is a failure's name in SnapshotFailed.
 func Cause(err error) string {
 	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrForeign), errors.Is(err, restclient.ErrConflict):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrForeign), errors.Is(err, ErrBehind), errors.Is(err, restclient.ErrConflict):
 		return "conflict"
 	case errors.Is(err, ErrUnknown), errors.Is(err, restclient.ErrUnknown):
 		return "unknown"

@@ -101,7 +101,7 @@ func ownSnapshot(f *statestore.FrozenCut, meta *iceberg.Metadata) *iceberg.Snaps
 	}
 	for i := range meta.Snapshots {
 		s := &meta.Snapshots[i]
-		if isOurs(f, s) && summaryOf(s, SummaryOffset) == strconv.FormatInt(f.Build, 10) {
+		if isOurs(f, s) && offsetOf(s) == f.Build {
 			return s
 		}
 	}
@@ -111,6 +111,15 @@ func ownSnapshot(f *statestore.FrozenCut, meta *iceberg.Metadata) *iceberg.Snaps
 // isOurs: snapshots of this deployment say so (H2).
 func isOurs(f *statestore.FrozenCut, s *iceberg.Snapshot) bool {
 	return summaryOf(s, SummaryDeployment) == hex.EncodeToString(f.Deployment[:])
+}
+
+// offsetOf is the build offset that a snapshot of ours tells, -1 when it does not.
+func offsetOf(s *iceberg.Snapshot) int64 {
+	n, err := strconv.ParseInt(summaryOf(s, SummaryOffset), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 func summaryOf(s *iceberg.Snapshot, key string) string {
@@ -155,6 +164,9 @@ func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Met
 	switch {
 	case s == nil:
 		return fmt.Errorf("%w: branch main of the table %s has no snapshot any more, ours was %d; set it back to that", ErrForeign, id, f.Head.SnapshotID)
+	case isOurs(f, s) && offsetOf(s) > f.Build:
+		// A publisher that slept wakes up: the log has gone on without it (C2).
+		return fmt.Errorf("%w: the table %s has the snapshot of build %d, this one is %d", ErrBehind, id, offsetOf(s), f.Build)
 	case isOurs(f, s):
 		return fmt.Errorf("%w: branch main of the table %s is at our snapshot %d, the log says %d: it was rolled back, or another deployment with this identity publishes; set it to %d",
 			ErrForeign, id, main, f.Head.SnapshotID, f.Head.SnapshotID)
@@ -168,27 +180,27 @@ func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Met
 // moved is a *BaseMoved when the catalog has facts beside main that the state
 // lacks (H5), nil when there are none.
 func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) error {
-	h, d := &f.Head, f.Definition
+	h, d := &f.Head, f.Known.Definition
 	if meta.LastSequence < h.Sequence || meta.NextRowID < h.NextRowID {
 		return fmt.Errorf("%w: the catalog has sequence number %d and next row id %d, the log %d and %d: they never fall (S1); the catalog was restored from an older copy",
 			ErrForeign, meta.LastSequence, meta.NextRowID, h.Sequence, h.NextRowID)
 	}
 	r := record.CatalogBase{
 		Snapshot: h.SnapshotID, Sequence: meta.LastSequence, NextRowID: meta.NextRowID,
-		TimestampMs: max(meta.LastUpdatedMs, h.TimestampMs), MetadataPath: at, LastColumnID: d.LastColumnID,
+		TimestampMs: max(meta.LastUpdatedMs, f.Known.TimestampMs), MetadataPath: at, LastColumnID: d.LastColumnID,
 	}
 	why := ""
 	if meta.LastSequence > h.Sequence || meta.NextRowID > h.NextRowID {
 		why = "a commit to another branch"
 	}
-	for _, id := range f.Retained {
+	for _, id := range f.Known.Retained {
 		if meta.Snapshot(id) == nil {
 			r.Removed = append(r.Removed, id)
 			why = "snapshots were removed"
 		}
 	}
 	slices.Sort(r.Removed)
-	if r.Held = heldBy(meta); !slices.Equal(r.Held, f.Held) {
+	if r.Held = heldBy(meta); !slices.Equal(r.Held, f.Known.Held) {
 		why = "branches or tags"
 	}
 	if !f.DefChanged {
@@ -233,7 +245,7 @@ func heldBy(meta *iceberg.Metadata) []int64 {
 // is already there under its id must be the same; a current one that is none of
 // ours, and no successor of it, stops the table (S11).
 func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.CatalogBase) error {
-	d := f.Definition
+	d := f.Known.Definition
 	stop := func(err error) error {
 		return fmt.Errorf("%w: another writer changed the columns of the table to schema %d, which varve cannot write: %w; undo that change", ErrForeign, meta.CurrentSchema, err)
 	}

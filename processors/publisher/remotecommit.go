@@ -71,7 +71,7 @@ func (p *Publisher) location(t *restclient.Table) string {
 func (p *Publisher) remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metadata, t *restclient.Table) record.SnapshotCommitted {
 	return record.SnapshotCommitted{
 		Cut: f.Cut, Build: f.Build, Parent: f.Head.SnapshotID, Sequence: f.Head.Sequence, FirstRowID: f.Head.NextRowID,
-		TimestampMs: max(meta.LastUpdatedMs, f.Head.TimestampMs), MetadataPath: p.location(t),
+		TimestampMs: max(meta.LastUpdatedMs, f.Known.TimestampMs), MetadataPath: p.location(t),
 	}
 }
 
@@ -126,7 +126,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		return Result{}, fmt.Errorf("%w: %w", restclient.ErrUnknown, err)
 	}
 	r := n.result
-	r.Committed.TimestampMs, r.Committed.MetadataPath = max(after.LastUpdatedMs, f.Head.TimestampMs), p.location(t)
+	r.Committed.TimestampMs, r.Committed.MetadataPath = max(after.LastUpdatedMs, f.Known.TimestampMs), p.location(t)
 	p.cfg.Logger.Debug("published", "table", f.Definition.Name, "offset", f.Build, "snapshot", n.id, "metadata", t.MetadataLocation,
 		"files", len(r.Committed.Files), "vectors", len(r.Committed.Vectors), "manifests", len(r.Committed.Manifests), "vector_bytes", r.VectorBytes)
 	return r, nil
@@ -257,7 +257,7 @@ func (p *Publisher) adoptRemote(ctx context.Context, f *statestore.FrozenCut, me
 	if err != nil {
 		return Result{}, fmt.Errorf("snapshot %d: %w", s.ID, err)
 	}
-	r.Committed.TimestampMs, r.Committed.MetadataPath = max(meta.LastUpdatedMs, f.Head.TimestampMs), p.location(t)
+	r.Committed.TimestampMs, r.Committed.MetadataPath = max(meta.LastUpdatedMs, f.Known.TimestampMs), p.location(t)
 	p.cfg.Logger.Info("found published", "table", f.Definition.Name, "offset", f.Build, "snapshot", s.ID)
 	return r, nil
 }

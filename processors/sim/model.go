@@ -213,12 +213,20 @@ func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
 
 // forget drops the tombstones that whoever made this append had forgotten: those
 // older than their time when it read its last entry, which is where its request
-// range ends. A tombstone in flight is of no age yet (K3).
+// range ends, and than the oldest request that it answers. A tombstone in flight
+// is of no age yet (K3).
 func (m *model) forget(p int, a *record.AppendRows) error {
 	if m.w.opt.NoKey {
 		return nil
 	}
-	if want := max(0, m.times[a.RequestTo-1]-m.w.def.TombstoneTTLMs); a.Forgets != want {
+	want := max(0, m.times[a.RequestTo-1]-m.w.def.TombstoneTTLMs)
+	for q := range m.asked {
+		if q >= a.RequestFrom && q < a.RequestTo && m.times[q] < want {
+			want = max(0, m.times[q])
+			m.w.saw["tombstone kept for a request"]++
+		}
+	}
+	if a.Forgets != want {
 		return fmt.Errorf("shard %d forgets before %d, its time is %d", p, a.Forgets, want)
 	}
 	for k, t := range m.tombs {

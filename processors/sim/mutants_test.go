@@ -75,6 +75,8 @@ var mutants = []struct {
 		"for i := range answers {", "for i := range answers[:0] {"}}},
 	{"a fold forgets by its own time", "K8", 300, []edit{{"processors/ingest/fold.go",
 		"forget(f, by.Forgets)", "forget(f, m.TimeMs-s.def.TombstoneTTLMs)"}}},
+	{"a tombstone is forgotten although a request waits", "K3", 40, []edit{{"processors/ingest/flush.go",
+		"if open := s.side.pending(a.RequestFrom, a.RequestTo); len(open) > 0 {", "if open := s.side.pending(a.RequestFrom, a.RequestTo); len(open) > 1<<40 {"}}},
 	{"requests are pruned while their answers are in flight", "A5", 300, []edit{{"processors/ingest/side.go",
 		"s.side.prune(s.answered, beforeMs)", "s.side.prune(s.requestEnd, beforeMs)"}}},
 	{"a restart forgets open requests", "A5", 40, []edit{{"processors/ingest/side.go",
@@ -110,7 +112,7 @@ func TestFaultsAreFound(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
 			overlay := plant(t, root, m.edits)
-			cmd := exec.Command("go", "test", "-overlay", overlay, "-run", "^TestSeeds$", ".", "-seeds", itoa(m.seeds))
+			cmd := exec.Command("go", "test", "-timeout", "60m", "-overlay", overlay, "-run", "^TestSeeds$", ".", "-seeds", itoa(m.seeds))
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			err := cmd.Run()

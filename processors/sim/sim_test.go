@@ -42,7 +42,7 @@ var wanted = []string{
 	"accepted AppendRows", "accepted DeleteKeys", "accepted ShardIndex", "accepted AlterTable", "accepted SkipSource", "accepted RetireShard",
 	"accepted SnapshotCommitted", "accepted SnapshotFailed", "already AppendRows", "rejected AppendRows: epoch closed",
 	"rejected AppendRows: source range", "rejected ClaimShard: too old", "rejected SnapshotCommitted: no cut pending",
-	"publish failed", "row id kept", "tombstone forgotten", "gap", "malformed", "keyless", "keyless delete", "retired",
+	"publish failed", "row id kept", "tombstone forgotten", "tombstone kept for a request", "gap", "malformed", "keyless", "keyless delete", "retired",
 	"state lost", "state went back", "network failed", "store away", "outcome unsent", "letter unsent",
 	"checkpoint shared", "state restored", "index wiped",
 }

@@ -261,7 +261,8 @@ func (p Place) fetchFile(ctx context.Context, m *Manifest, f *File, fs vfs.FS, d
 	h := sha256.New()
 	n := int64(0)
 	if r != nil {
-		n, err = io.CopyBuffer(plainWriter{io.MultiWriter(w, h)}, plainReader{r}, buf)
+		// The hash first: a file may change the bytes that it is given to write.
+		n, err = io.CopyBuffer(plainWriter{io.MultiWriter(h, w)}, plainReader{r}, buf)
 	}
 	if err == nil {
 		err = w.Sync()

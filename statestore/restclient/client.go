@@ -389,7 +389,7 @@ func (c *Client) failed(r *request, err error) error {
 	switch {
 	case errors.As(err, &cert):
 		return fmt.Errorf("%w: the certificate of %s is not trusted: %s; name its authority's certificates, or the host as it stands in them", ErrDenied, c.URI(), clean(cert.Unwrap().Error()))
-	case errors.As(err, &record):
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%w: %s does not speak TLS: %s", ErrNonsense, c.URI(), clean(text))
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("%w at %s: %s", ErrAway, c.URI(), clean(text)) // nothing was sent

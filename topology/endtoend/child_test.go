@@ -31,7 +31,7 @@ type childOrder struct {
 	Partitions int
 	Workload   string // a name of workloads
 	NodeID     string
-	Session    time.Duration
+	Session    time.Duration // of the node's groups
 	// Checkpoints of the child's node.
 	Checkpoints topology.CheckpointOptions
 }

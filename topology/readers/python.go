@@ -17,18 +17,29 @@ import (
 //go:embed reader.py
 var program string
 
-// pythonProcess is the one child that runs reader.py. It ends when this
+// child is a process that answers one request a line. It ends when this
 // process does: its standard input closes.
-type pythonProcess struct {
+type child struct {
+	command func() (*exec.Cmd, error)
+
 	mu  sync.Mutex
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-var python pythonProcess
+// children are the processes of the engines that are not in this one.
+var children = func() map[Engine]*child {
+	python := func(e Engine) *child {
+		return &child{command: func() (*exec.Cmd, error) {
+			return exec.Command(filepath.Join(folderOf(e), "bin", "python"), "-u", "-c", program), nil
+		}}
+	}
+	fast := python(DuckDB)
+	return map[Engine]*child{DuckDB: fast, PyIceberg: fast, Polars: fast, Spark: python(Spark), Sail: python(Sail), Trino: {command: trinoCommand}}
+}()
 
-type pythonRequest struct {
+type request struct {
 	Engine     Engine            `json:"engine"`
 	Metadata   string            `json:"metadata"`
 	Snapshot   int64             `json:"snapshot,omitempty"`
@@ -40,7 +51,7 @@ type pythonRequest struct {
 	Token      string            `json:"token,omitempty"`
 }
 
-type pythonAnswer struct {
+type childAnswer struct {
 	Error   string `json:"error"`
 	Columns []struct {
 		Name   string            `json:"name"`
@@ -52,11 +63,14 @@ type pythonAnswer struct {
 // ErrEngine marks an error that the engine itself gave: it refused the table.
 var ErrEngine = errors.New("engine error")
 
-func (p *pythonProcess) start() error {
-	if err := Available(DuckDB); err != nil {
+func (p *child) start(e Engine) error {
+	if err := Available(e); err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(Folder(), "bin", "python"), "-u", "-c", program)
+	cmd, err := p.command()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", e, err)
+	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -73,8 +87,18 @@ func (p *pythonProcess) start() error {
 	return nil
 }
 
+// Stop ends the process of an engine, if it has one; the next Read starts
+// another. Spark and Trino hold a gigabyte each.
+func Stop(e Engine) {
+	if p := children[e]; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stop()
+	}
+}
+
 // stop ends the child; the next read starts another.
-func (p *pythonProcess) stop() {
+func (p *child) stop() {
 	if p.cmd == nil {
 		return
 	}
@@ -85,15 +109,15 @@ func (p *pythonProcess) stop() {
 	p.cmd = nil
 }
 
-func (p *pythonProcess) read(ctx context.Context, engine Engine, metadata string, o Options) (*Table, error) {
+func (p *child) read(ctx context.Context, engine Engine, metadata string, o Options) (*Table, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
-		if err := p.start(); err != nil {
+		if err := p.start(engine); err != nil {
 			return nil, err
 		}
 	}
-	req := pythonRequest{Engine: engine, Metadata: metadata, Snapshot: o.Snapshot, Columns: o.Columns, Filter: o.Filter, Lineage: o.Lineage, Properties: o.Properties}
+	req := request{Engine: engine, Metadata: metadata, Snapshot: o.Snapshot, Columns: o.Columns, Filter: o.Filter, Lineage: o.Lineage, Properties: o.Properties}
 	if o.REST != nil {
 		req.URI, req.Token = o.REST.URI, o.REST.Token
 	}
@@ -125,12 +149,12 @@ func (p *pythonProcess) read(ctx context.Context, engine Engine, metadata string
 	}
 	if r.err != nil {
 		p.stop()
-		return nil, fmt.Errorf("the Python process ended: %w", r.err)
+		return nil, fmt.Errorf("the process of %s ended: %w", engine, r.err)
 	}
-	var a pythonAnswer
+	var a childAnswer
 	if err := json.Unmarshal(r.line, &a); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("answer of the Python process: %w", err)
+		return nil, fmt.Errorf("answer of the process of %s: %w", engine, err)
 	}
 	if a.Error != "" {
 		return nil, fmt.Errorf("%w: %s", ErrEngine, a.Error)

@@ -3,6 +3,7 @@
 Values cross as what they are stored as (numbers of days, micro- or nanoseconds;
 hexadecimal bytes), so no Python type narrows them. The caller makes text of them.
 """
+import glob
 import importlib
 import json
 import os
@@ -36,6 +37,8 @@ def column(name, chunks, kind_hint=None):
         kind, vals = "decimal", [None if v is None else format(v, "f") for v in arr.to_pylist()]
     elif pa.types.is_date32(t):
         kind, vals = "date", arr.cast(pa.int32()).to_pylist()
+    elif pa.types.is_time64(t) and t.unit == "ns":  # Polars knows no other
+        kind, vals = "time_us", arr.cast(pa.time64("us")).cast(pa.int64()).to_pylist()
     elif pa.types.is_time64(t):
         kind, vals = "time_" + t.unit, arr.cast(pa.int64()).to_pylist()
     elif pa.types.is_timestamp(t):
@@ -111,13 +114,11 @@ def read_duckdb(req):
     sql = f"SELECT {cols} FROM {source}"
     if req.get("filter"):
         sql += " WHERE " + req["filter"]
-    table = con.execute(sql).to_arrow_table()
-    return [column(n, table.column(i)) for i, n in enumerate(table.column_names)]
+    return arrow_columns(con.execute(sql).to_arrow_table())
 
 
-def read_pyiceberg(req):
+def pyiceberg_table(req):
     from pyiceberg.table import StaticTable
-    from pyiceberg.types import UUIDType
 
     if req.get("lineage"):
         raise NotImplementedError("PyIceberg does not read row lineage")
@@ -128,9 +129,18 @@ def read_pyiceberg(req):
         properties["uri"] = req["uri"]
         if req.get("token"):
             properties["token"] = req["token"]
-        table = RestCatalog("rest", **properties).load_table(tuple(req["metadata"].split(".")))
-    else:
-        table = StaticTable.from_metadata(req["metadata"], properties=properties)
+        return RestCatalog("rest", **properties).load_table(tuple(req["metadata"].split(".")))
+    return StaticTable.from_metadata(req["metadata"], properties=properties)
+
+
+def uuid_columns(schema):
+    from pyiceberg.types import UUIDType
+
+    return {f.name for f in schema.fields if isinstance(f.field_type, UUIDType)}
+
+
+def read_pyiceberg(req):
+    table = pyiceberg_table(req)
     kwargs = {}
     if req.get("snapshot"):
         kwargs["snapshot_id"] = int(req["snapshot"])
@@ -139,27 +149,150 @@ def read_pyiceberg(req):
     if req.get("filter"):
         kwargs["row_filter"] = req["filter"]
     scan = table.scan(**kwargs)
-    schema = scan.projection()
-    got = scan.to_arrow()
-    out = []
-    for i, n in enumerate(got.column_names):
-        hint = "uuid" if isinstance(schema.find_type(n), UUIDType) else None
-        out.append(column(n, got.column(i), hint))
-    return out
+    uuids = uuid_columns(scan.projection())
+    return arrow_columns(scan.to_arrow(), uuids)
 
 
-ENGINES = {"duckdb": read_duckdb, "pyiceberg": read_pyiceberg}
+def arrow_columns(table, uuids=()):
+    return [column(n, table.column(i), "uuid" if n in uuids else None) for i, n in enumerate(table.column_names)]
+
+
+def read_polars(req):
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
+    import polars as pl
+
+    table = pyiceberg_table(req)
+    told = table.io.properties  # what the catalog told, and the request
+    options = None
+    if told.get("s3.endpoint"):  # Polars would ask the public S3
+        options = {
+            "aws_endpoint_url": told["s3.endpoint"],
+            "aws_region": told.get("s3.region", "us-east-1"),
+            "aws_access_key_id": told["s3.access-key-id"],
+            "aws_secret_access_key": told["s3.secret-access-key"],
+            "aws_allow_http": "true",
+        }
+    frame = pl.scan_iceberg(table, snapshot_id=req.get("snapshot") or None, storage_options=options)
+    if req.get("filter"):
+        frame = frame.filter(pl.sql_expr(req["filter"]))
+    if req.get("columns"):
+        frame = frame.select(req["columns"])
+    snapshot = table.snapshot_by_id(req["snapshot"]) if req.get("snapshot") else None
+    schema = table.schemas()[snapshot.schema_id] if snapshot else table.schema()
+    return arrow_columns(frame.collect().to_arrow(), uuid_columns(schema))
+
+
+_spark = None
+_catalogs = {}
+
+
+def spark_session():
+    global _spark
+    if _spark is None:
+        from pyspark.sql import SparkSession
+
+        _spark = (
+            SparkSession.builder.master("local[1]")
+            .config("spark.jars", ",".join(glob.glob(os.path.join(sys.prefix, "jars", "*.jar"))))
+            .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+            .config("spark.driver.memory", "1g")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "1")
+            .config("spark.ui.enabled", "false")
+            .getOrCreate()
+        )
+        _spark.sparkContext.setLogLevel("ERROR")
+    return _spark
+
+
+def spark_catalog(spark, req):
+    key = (req["uri"], req.get("token"), json.dumps(req.get("properties"), sort_keys=True))
+    if key not in _catalogs:
+        name = f"c{len(_catalogs)}"
+        at = "spark.sql.catalog." + name
+        spark.conf.set(at, "org.apache.iceberg.spark.SparkCatalog")
+        spark.conf.set(at + ".type", "rest")
+        spark.conf.set(at + ".uri", req["uri"])
+        spark.conf.set(at + ".cache-enabled", "false")  # a table is read as it is now
+        if req.get("token"):
+            spark.conf.set(at + ".token", req["token"])
+        for k, v in (req.get("properties") or {}).items():
+            spark.conf.set(f"{at}.{k}", v)
+        _catalogs[key] = name
+    return _catalogs[key]
+
+
+def spark_sql(req, source):
+    cols = ", ".join(f"`{c}`" for c in req.get("columns") or []) or "*"
+    return f"SELECT {cols} FROM {source}" + (" WHERE " + req["filter"] if req.get("filter") else "")
+
+
+def read_spark(req):
+    spark = spark_session()
+    parts = ".".join(f"`{p}`" for p in req["metadata"].split("."))
+    source = f"{spark_catalog(spark, req)}.{parts}"
+    if req.get("snapshot"):
+        source += f" VERSION AS OF {int(req['snapshot'])}"
+    return arrow_columns(spark.sql(spark_sql(req, source)).toArrow())
+
+
+_sail = None
+
+
+def read_sail(req):
+    """Sail reads the table's folder (Options.Properties location), and does not say which bytes are a uuid (uuid)."""
+    global _sail
+    p = req["properties"]
+    if p.get("endpoint"):
+        os.environ.update(
+            AWS_ENDPOINT=p["endpoint"],
+            AWS_ALLOW_HTTP="true",
+            AWS_ACCESS_KEY_ID=p["access-key-id"],
+            AWS_SECRET_ACCESS_KEY=p["secret-access-key"],
+            AWS_REGION="us-east-1",
+        )
+    if _sail is None:
+        from pysail.spark import SparkConnectServer
+        from pyspark.sql import SparkSession
+
+        server = SparkConnectServer("127.0.0.1", 0)
+        server.start(background=True)
+        _, port = server.listening_address
+        spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        _sail = (server, spark)
+    spark = _sail[1]
+    reader = spark.read.format("iceberg")
+    if req.get("snapshot"):
+        reader = reader.option("snapshotId", str(req["snapshot"]))
+    reader.load(p["location"]).createOrReplaceTempView("t")
+    return arrow_columns(spark.sql(spark_sql(req, "t")).toArrow(), {p.get("uuid")})
+
+
+ENGINES = {
+    "duckdb": read_duckdb,
+    "pyiceberg": read_pyiceberg,
+    "polars": read_polars,
+    "spark": read_spark,
+    "sail": read_sail,
+}
 
 
 def main():
+    # What an engine prints must not stand among the answers.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     for line in sys.stdin:
         req = json.loads(line)
         try:
             answer = {"columns": ENGINES[req["engine"]](req)}
         except Exception as e:  # the engine's own refusal is an answer
             answer = {"error": f"{type(e).__name__}: {e}"}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
 
 
 main()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -14,15 +15,26 @@ import (
 // Engine is a reader of Iceberg tables.
 type Engine string
 
-// The engines. Versions are pinned in requirements.txt and go.mod.
+// The engines. Versions are pinned in requirements.txt, install-slow.sh and go.mod.
 const (
 	DuckDB    Engine = "duckdb"
 	PyIceberg Engine = "pyiceberg"
 	IcebergGo Engine = "iceberg-go"
+	Polars    Engine = "polars" // plans with PyIceberg, reads by itself
+	Spark     Engine = "spark"
+	Sail      Engine = "sail"
+	Trino     Engine = "trino"
 )
 
-// All is every engine.
+// All is the engines that every published table is read with.
 var All = []Engine{IcebergGo, DuckDB, PyIceberg}
+
+// Fast is the engines that install.sh installs and that start in a moment;
+// Slow is those of install-slow.sh.
+var (
+	Fast = []Engine{IcebergGo, DuckDB, PyIceberg, Polars}
+	Slow = []Engine{Spark, Sail, Trino}
+)
 
 // ErrAbsent marks that the engine is not installed.
 var ErrAbsent = errors.New("engine not installed")
@@ -31,11 +43,11 @@ var ErrAbsent = errors.New("engine not installed")
 type Options struct {
 	Snapshot int64    // 0: the current one
 	Columns  []string // none: all
-	// Filter is a condition in the engine's own words (DuckDB: SQL, PyIceberg:
-	// its filter text); iceberg-go takes none here. It is there to try pruning.
+	// Filter is a condition in the engine's own words (SQL, PyIceberg: its
+	// filter text); iceberg-go takes none here. It is there to try pruning.
 	Filter string
 	// Lineage also reads _row_id and _last_updated_sequence_number, as the
-	// first two columns. PyIceberg cannot.
+	// first two columns. iceberg-go and DuckDB can.
 	Lineage bool
 	// Properties are the engine's: file IO properties of PyIceberg and
 	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
@@ -113,10 +125,12 @@ func Read(ctx context.Context, engine Engine, at string, o Options) (*Table, err
 	switch engine {
 	case IcebergGo:
 		t, err = readIcebergGo(ctx, at, o)
-	case DuckDB, PyIceberg:
-		t, err = python.read(ctx, engine, at, o)
 	default:
-		return nil, fmt.Errorf("engine %q is none of %v", engine, All)
+		p := children[engine]
+		if p == nil {
+			return nil, fmt.Errorf("there is no engine %q", engine)
+		}
+		t, err = p.read(ctx, engine, at, o)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s reads %s: %w", engine, at, err)
@@ -124,10 +138,18 @@ func Read(ctx context.Context, engine Engine, at string, o Options) (*Table, err
 	return t, nil
 }
 
-// Folder is where the Python engines are installed.
-func Folder() string {
+// Folder is where the fast engines are installed.
+func Folder() string { return folderOf(DuckDB) }
+
+// folderOf is where an engine is installed.
+func folderOf(e Engine) string {
+	name := "readers"
+	switch e {
+	case Spark, Sail, Trino:
+		name = string(e)
+	}
 	if dir := os.Getenv("VARVE_TEST_TOOLS"); dir != "" {
-		return filepath.Join(dir, "readers")
+		return filepath.Join(dir, name)
 	}
 	cache := os.Getenv("XDG_CACHE_HOME")
 	if cache == "" {
@@ -137,7 +159,7 @@ func Folder() string {
 		}
 		cache = filepath.Join(home, ".cache")
 	}
-	return filepath.Join(cache, "varve-test", "readers")
+	return filepath.Join(cache, "varve-test", name)
 }
 
 // Available says whether an engine can be used; the error is ErrAbsent.
@@ -145,8 +167,12 @@ func Available(engine Engine) error {
 	if engine == IcebergGo {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(Folder(), "installed.txt")); err != nil {
-		return fmt.Errorf("%w: %s in %s; install it with topology/readers/install.sh", ErrAbsent, engine, Folder())
+	if _, err := os.Stat(filepath.Join(folderOf(engine), "installed.txt")); err != nil {
+		script := "install.sh"
+		if slices.Contains(Slow, engine) {
+			script = "install-slow.sh " + string(engine)
+		}
+		return fmt.Errorf("%w: %s in %s; install it with topology/readers/%s", ErrAbsent, engine, folderOf(engine), script)
 	}
 	return nil
 }

@@ -46,6 +46,8 @@ type Cluster struct {
 	lib   string
 	id    string
 	nodes []*node
+	// secure, if set, are the other listeners of the one node.
+	secure *secure
 }
 
 // node is one broker, which is also a controller.
@@ -60,6 +62,11 @@ type node struct {
 // Start starts a Kafka of 1 or 3 nodes, waits until it answers, and ends it with the test. Where Kafka is not
 // installed, or with -short, the test is skipped with a message; with VARVE_REQUIRE_KAFKA=1 it fails instead.
 func Start(t testing.TB, nodes int) *Cluster {
+	t.Helper()
+	return begin(t, nodes, nil)
+}
+
+func begin(t testing.TB, nodes int, s *secure) *Cluster {
 	t.Helper()
 	if nodes != 1 && nodes != 3 {
 		t.Fatalf("testcluster: %d nodes: 1 or 3", nodes)
@@ -78,8 +85,8 @@ func Start(t testing.TB, nodes int) *Cluster {
 	base := dataDir(t)
 	var cause error
 	for try := range startTries {
-		c := &Cluster{t: t, java: java, lib: lib, id: uuid(t)}
-		ports, err := freePorts(2 * nodes)
+		c := &Cluster{t: t, java: java, lib: lib, id: uuid(t), secure: s}
+		ports, err := freePorts(2*nodes + securePorts)
 		if err != nil {
 			t.Fatalf("testcluster: %v", err)
 		}
@@ -88,6 +95,9 @@ func Start(t testing.TB, nodes int) *Cluster {
 				dir:  filepath.Join(base, fmt.Sprintf("try%d-node%d", try, i)),
 				port: ports[2*i], quorum: ports[2*i+1],
 			})
+		}
+		if s != nil {
+			s.sasl, s.ssl = ports[2*nodes], ports[2*nodes+1]
 		}
 		if cause = c.start(); cause == nil {
 			t.Cleanup(c.stop)
@@ -228,8 +238,11 @@ func (c *Cluster) format(i int) error {
 	if err := os.WriteFile(n.config(), []byte(c.properties(i)), 0o644); err != nil {
 		return err
 	}
-	cmd := exec.Command(c.java, "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", filepath.Join(c.lib, "*"),
-		"kafka.tools.StorageTool", "format", "-t", c.id, "-c", n.config())
+	args := []string{"-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", filepath.Join(c.lib, "*"), "kafka.tools.StorageTool", "format", "-t", c.id, "-c", n.config()}
+	if c.secure != nil {
+		args = append(args, c.secure.formatArgs()...)
+	}
+	cmd := exec.Command(c.java, args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("format storage of node %d: %w: %s", i, err, tail(out))
 	}
@@ -283,6 +296,9 @@ func (c *Cluster) properties(i int) string {
 	var b strings.Builder
 	for _, p := range props {
 		fmt.Fprintf(&b, "%s=%v\n", p.key, p.value)
+	}
+	if c.secure != nil {
+		b.WriteString(c.secure.properties(n))
 	}
 	return b.String()
 }

@@ -1,0 +1,498 @@
+package matrix
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/apache/iceberg-go/io/gocloud/s3" // iceberg-go's own reading of s3://
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/source"
+	_ "github.com/varve-io/varve/statestore/objstore/s3store" // s3://
+	"github.com/varve-io/varve/topology"
+	"github.com/varve-io/varve/topology/readers"
+	"github.com/varve-io/varve/topology/testcluster"
+)
+
+const (
+	rounds  = 4
+	thenAt  = 2  // the round after which time travel looks
+	inserts = 60 // of a round
+	updates = 25
+	deletes = 12
+)
+
+// written is a table with its model.
+type written struct {
+	tableCase
+	location string
+	rows     map[string]map[string]string // by key, by column
+	columns  []column
+	snapshot int64 // after the round thenAt
+	then     []string
+	thenCols []string
+}
+
+// query is one read of a table and what it must give.
+type query struct {
+	what string
+	o    readers.Options
+	want []string
+}
+
+// Every engine gives the model's rows of every table, or says what it is known
+// to say: of a lake in a local folder, and of one on S3.
+func TestMatrix(t *testing.T) {
+	engines := wanted()
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
+	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		for _, e := range engines {
+			if slices.Contains(readers.Slow, e) {
+				readers.Stop(e)
+			}
+		}
+	})
+	m := newMatrix(engines)
+	for _, p := range []place{{name: "folder"}, {name: "S3"}} {
+		t.Run(p.name, func(t *testing.T) {
+			if p.name == "S3" {
+				p.s3 = testcluster.StartS3(t)
+			}
+			n := startNode(t, ctx, &p)
+			p.catalog = n.Catalog()
+			var tables []*written
+			for i, c := range cases() {
+				tables = append(tables, write(t, ctx, n, c, uint64(i)))
+			}
+			for _, engine := range engines {
+				t.Run(string(engine), func(t *testing.T) {
+					if err := readers.Available(engine); err != nil {
+						m.absent(engine, err)
+						if slices.Contains(readers.Slow, engine) {
+							t.Skip(err)
+						}
+						readers.Need(t, engine)
+					}
+					for _, w := range tables {
+						t.Run(w.name, func(t *testing.T) { m.put(engine, w.name, p.name, w.read(t, ctx, engine, &p)) })
+					}
+				})
+			}
+		})
+	}
+	text := m.markdown(cases())
+	if path := os.Getenv("VARVE_MATRIX_OUT"); path != "" {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Log("\n" + text)
+}
+
+// place is where a lake is, and where its catalog.
+type place struct {
+	name    string
+	s3      *testcluster.S3 // nil: a local folder
+	catalog string
+}
+
+// properties are what an engine must be told to read the files of a place,
+// beside what the catalog tells: credentials, and what it does not heed.
+func (p *place) properties(engine readers.Engine) map[string]string {
+	if p.s3 == nil {
+		return nil
+	}
+	switch engine {
+	case readers.DuckDB:
+		return map[string]string{
+			"s3_endpoint": p.s3.Addr(), "s3_url_style": "path", "s3_use_ssl": "false", "s3_region": "us-east-1",
+			"s3_access_key_id": testcluster.S3AccessKey, "s3_secret_access_key": testcluster.S3SecretKey,
+		}
+	case readers.Spark:
+		return map[string]string{"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey}
+	case readers.Trino:
+		return map[string]string{
+			"fs.native-s3.enabled": "true", "s3.endpoint": p.s3.Endpoint(), "s3.region": "us-east-1", "s3.path-style-access": "true",
+			"s3.aws-access-key": testcluster.S3AccessKey, "s3.aws-secret-key": testcluster.S3SecretKey,
+		}
+	case readers.Sail:
+		return map[string]string{"endpoint": p.s3.Endpoint(), "access-key-id": testcluster.S3AccessKey, "secret-access-key": testcluster.S3SecretKey}
+	}
+	return map[string]string{"s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey}
+}
+
+// wanted is the engines that VARVE_MATRIX names, or all of them; else the fast.
+func wanted() []readers.Engine {
+	switch v := os.Getenv("VARVE_MATRIX"); v {
+	case "":
+		return readers.Fast
+	case "all":
+		return append(slices.Clone(readers.Fast), readers.Slow...)
+	default:
+		var out []readers.Engine
+		for name := range strings.SplitSeq(v, ",") {
+			out = append(out, readers.Engine(name))
+		}
+		return out
+	}
+}
+
+func startNode(t *testing.T, ctx context.Context, p *place) *topology.Node {
+	t.Helper()
+	warehouse := ""
+	if p.s3 != nil {
+		warehouse = p.s3.URL("matrix")
+	}
+	n, err := topology.OpenNode(ctx, topology.NodeOptions{
+		Warehouse: warehouse,
+		Data:      t.TempDir(), Catalog: &topology.CatalogOptions{Address: "127.0.0.1:0"},
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := n.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// define is the definition of a case's table: the key first.
+func define(c *tableCase) schemas.Definition {
+	s := schemas.Schema{Fields: []schemas.Field{{ID: 1, Name: "id", Type: schemas.Of(schemas.Long), Required: !c.appendOnly}}}
+	for i, col := range c.columns {
+		s.Fields = append(s.Fields, schemas.Field{ID: int32(i + 2), Name: col.name, Type: col.typ})
+	}
+	d := schemas.Definition{
+		Name: c.name, FormatVersion: 3, Mode: schemas.ModeDV, LastColumnID: int32(len(s.Fields)), Specs: []schemas.Spec{{}}, LastPartitionID: 999,
+		SourceTopic: c.name, Format: source.RowsJSON, CommitIntervalMs: 100, TombstoneTTLMs: schemas.DefaultTombstoneTTLMs,
+		RetentionMs: schemas.DefaultRetentionMs, RetentionCount: schemas.DefaultRetentionCount,
+	}
+	if !c.appendOnly {
+		s.Identifier, d.Key = []int32{1}, []int32{1}
+	}
+	d.Schemas = []schemas.Schema{s}
+	if c.partition != nil {
+		d.Specs[0].Fields = c.partition(&s)
+		d.LastPartitionID += int32(len(d.Specs[0].Fields))
+	}
+	return d
+}
+
+// write makes a table of a few rounds of events, each in its own snapshots, so
+// that vectors lie on several files.
+func write(t *testing.T, ctx context.Context, n *topology.Node, c tableCase, seed uint64) *written {
+	t.Helper()
+	fail := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+	}
+	info, _, err := n.EnsureTable(ctx, define(&c))
+	fail(err)
+	w := &written{tableCase: c, location: info.Definition.Location, rows: map[string]map[string]string{}, columns: c.columns}
+	r := rand.New(rand.NewPCG(seed, 9))
+	next := 0
+	for round := 1; round <= rounds; round++ {
+		if a := c.alter; a != nil && round == rounds {
+			out, err := n.Request(ctx, c.name, info.ID, &a.change)
+			fail(err)
+			if out.Outcome.Code != record.Accepted {
+				t.Fatalf("%s: %+v", c.name, out.Outcome)
+			}
+			w.columns = a.columns
+			for _, row := range w.rows {
+				maps.Copy(row, a.old)
+			}
+		}
+		var events []*topology.SourceEvent
+		upsert := func(id string) {
+			row := map[string]string{"id": id}
+			for _, col := range w.columns {
+				row[col.name] = col.value(r)
+			}
+			w.rows[id] = row
+			e := &topology.SourceEvent{Value: w.event(t, row), Partition: -1}
+			if !c.appendOnly {
+				e.Key = []byte(`{"id":` + id + `}`)
+			}
+			events = append(events, e)
+		}
+		if !c.appendOnly && next > 0 {
+			ids := slices.Sorted(maps.Keys(w.rows))
+			r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+			for _, id := range ids[:deletes] {
+				delete(w.rows, id)
+				events = append(events, &topology.SourceEvent{Key: []byte(`{"id":` + id + `}`), Partition: -1})
+			}
+			for _, id := range ids[deletes : deletes+updates] {
+				upsert(id)
+			}
+		}
+		for range inserts {
+			upsert(strconv.Itoa(next))
+			next++
+		}
+		_, err := n.Produce(ctx, c.name, 1, func() (*topology.SourceEvent, error) {
+			if len(events) == 0 {
+				return nil, io.EOF
+			}
+			e := events[0]
+			events = events[1:]
+			return e, nil
+		}, nil)
+		fail(err)
+		fail(n.Ingest(ctx, info))
+		fail(n.WaitLoaded(ctx, c.name, func(topology.LoadProgress) {}))
+		info, err = n.Table(ctx, c.name)
+		fail(err)
+		if round == thenAt {
+			w.snapshot, w.then = info.Head.SnapshotID, w.lines(nil)
+			w.thenCols = w.names()
+		}
+	}
+	if dead := info.Counts.DeadUpserts + info.Counts.DeadDeletes + info.Counts.DeadOther; dead != 0 || info.Rows-info.Dead != int64(len(w.rows)) {
+		t.Fatalf("%s: %d dead letters, %d rows, the model has %d", c.name, dead, info.Rows-info.Dead, len(w.rows))
+	}
+	if !c.appendOnly && info.Vectors < 2 {
+		t.Fatalf("%s: %d vectors, too tame", c.name, info.Vectors)
+	}
+	return w
+}
+
+// event is a row as rows-json has it.
+func (w *written) event(t *testing.T, row map[string]string) []byte {
+	v := map[string]any{"id": json.Number(row["id"])}
+	for _, c := range w.columns {
+		text := row[c.name]
+		if text == null {
+			v[c.name] = nil
+			continue
+		}
+		switch c.typ.Kind {
+		case schemas.Boolean:
+			v[c.name] = text == "true"
+		case schemas.Int, schemas.Long:
+			v[c.name] = json.Number(text)
+		case schemas.Float, schemas.Double:
+			switch text {
+			case "+Inf", "-Inf":
+				text = strings.Replace(text, "Inf", "Infinity", 1)
+				v[c.name] = strings.TrimPrefix(text, "+")
+			case "NaN":
+				v[c.name] = text
+			default:
+				v[c.name] = json.Number(text)
+			}
+		case schemas.Binary, schemas.Fixed:
+			b, err := hex.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v[c.name] = base64.StdEncoding.EncodeToString(b)
+		default:
+			v[c.name] = text
+		}
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (w *written) names() []string {
+	out := []string{"id"}
+	for _, c := range w.columns {
+		out = append(out, c.name)
+	}
+	return out
+}
+
+// lines is the model's rows as readers.Table.Sorted has them.
+func (w *written) lines(keep func(row map[string]string) bool) []string {
+	names := w.names()
+	sort.Strings(names)
+	var out []string
+	for _, row := range w.rows {
+		if keep != nil && !keep(row) {
+			continue
+		}
+		parts := make([]string, len(names))
+		for i, n := range names {
+			parts[i] = n + "=" + row[n]
+		}
+		out = append(out, strings.Join(parts, " "))
+	}
+	sort.Strings(out)
+	return out
+}
+
+func (w *written) queries(engine readers.Engine) []query {
+	qs := []query{
+		{"now", readers.Options{}, w.lines(nil)},
+		{"then", readers.Options{Snapshot: w.snapshot, Columns: w.thenCols}, w.then},
+	}
+	for _, f := range w.filters {
+		o := readers.Options{Filter: f.sql}
+		switch {
+		case engine == readers.IcebergGo, engine == readers.Polars && !f.sqlForPolars:
+			continue
+		case engine == readers.PyIceberg:
+			o.Filter = f.py
+		}
+		qs = append(qs, query{f.sql, o, w.lines(func(row map[string]string) bool { return f.holds(row[f.column]) })})
+	}
+	return qs
+}
+
+// read asks an engine for the table in every way. What the engine refuses, and
+// is known to, is the text of the answer; nothing else may fail.
+func (w *written) read(t *testing.T, ctx context.Context, engine readers.Engine, p *place) string {
+	t.Helper()
+	known, result := w.refused[engine], "✓"
+	for _, q := range w.queries(engine) {
+		q.o.REST = &readers.REST{URI: p.catalog}
+		q.o.Properties = p.properties(engine)
+		if engine == readers.Sail { // it is given the folder, and shows a uuid as bytes
+			q.o.Properties = map[string]string{"location": w.location, "uuid": "u"}
+			maps.Copy(q.o.Properties, p.properties(engine))
+		}
+		known := known
+		if f := w.filterRefused[engine]; known == "" && q.o.Filter != "" {
+			known = f
+		}
+		got, err := readers.Read(ctx, engine, w.name, q.o)
+		switch {
+		case err != nil && known != "" && errors.Is(err, readers.ErrEngine) && strings.Contains(err.Error(), known):
+			result = known
+		case err != nil:
+			result = "fails"
+			t.Errorf("%s: %v", q.what, err)
+		case known != "":
+			t.Errorf("%s: it is read now; it was refused: %s", q.what, known)
+		default:
+			if d := difference(got.Sorted(), q.want); d != "" {
+				result = "✗"
+				t.Errorf("%s: %s", q.what, d)
+			}
+		}
+	}
+	return result
+}
+
+// difference is the first rows that two sorted lists do not share.
+func difference(got, want []string) string {
+	if slices.Equal(got, want) {
+		return ""
+	}
+	only := func(a, b []string) []string {
+		var out []string
+		for _, s := range a {
+			if _, ok := slices.BinarySearch(b, s); !ok && len(out) < 4 {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+	return fmt.Sprintf("%d rows, want %d\n only read: %q\nonly model: %q", len(got), len(want), only(got, want), only(want, got))
+}
+
+// matrix is the answers of the engines, by table and place.
+type matrix struct {
+	engines []readers.Engine
+	cells   map[readers.Engine]map[string]map[string]string
+	why     map[readers.Engine]error
+}
+
+func newMatrix(engines []readers.Engine) *matrix {
+	return &matrix{engines: engines, cells: map[readers.Engine]map[string]map[string]string{}, why: map[readers.Engine]error{}}
+}
+
+func (m *matrix) absent(e readers.Engine, err error) { m.why[e] = err }
+
+func (m *matrix) put(e readers.Engine, table, where, text string) {
+	if m.cells[e] == nil {
+		m.cells[e] = map[string]map[string]string{}
+	}
+	if m.cells[e][table] == nil {
+		m.cells[e][table] = map[string]string{}
+	}
+	m.cells[e][table][where] = text
+}
+
+// markdown is the matrix with what engines refuse as footnotes.
+func (m *matrix) markdown(tables []tableCase) string {
+	var b strings.Builder
+	b.WriteString("| table |")
+	for _, e := range m.engines {
+		fmt.Fprintf(&b, " %s |", e)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(m.engines)) + "\n")
+	var notes []string
+	for i := range tables {
+		fmt.Fprintf(&b, "| %s |", tables[i].what)
+		for _, e := range m.engines {
+			said := map[string][]string{} // places by what was said there
+			for _, where := range slices.Sorted(maps.Keys(m.cells[e][tables[i].name])) {
+				text := m.cells[e][tables[i].name][where]
+				said[text] = append(said[text], where)
+			}
+			var cell []string
+			for _, text := range slices.Sorted(maps.Keys(said)) {
+				short := text
+				if text != "✓" && text != "✗" && text != "fails" {
+					note := fmt.Sprintf("%s: %s", e, text)
+					at := slices.Index(notes, note)
+					if at < 0 {
+						at = len(notes)
+						notes = append(notes, note)
+					}
+					short = fmt.Sprintf("no (%d)", at+1)
+				}
+				if len(said) > 1 {
+					short = strings.Join(said[text], ", ") + ": " + short
+				}
+				cell = append(cell, short)
+			}
+			if cell == nil {
+				cell = []string{"—"}
+			}
+			fmt.Fprintf(&b, " %s |", strings.Join(cell, "; "))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+	for i, n := range notes {
+		fmt.Fprintf(&b, "(%d) %s\n", i+1, n)
+	}
+	for _, e := range m.engines {
+		if err := m.why[e]; err != nil {
+			fmt.Fprintf(&b, "%s was not run: %v\n", e, err)
+		}
+	}
+	return b.String()
+}
