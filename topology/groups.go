@@ -164,13 +164,18 @@ func (m *member) revoked(gone map[string][]int32) {
 func (m *member) handover() time.Duration { return m.o.rebalance / 2 }
 
 // OnGroupManageError sees what ends a session. That this node's id is used
-// twice does not mend itself: each would throw the other out for ever.
+// twice does not mend itself: each would throw the other out for ever. Nor does
+// a session timeout that the brokers do not allow.
 func (m *member) OnGroupManageError(err error) {
-	if !errors.Is(err, kerr.FencedInstanceID) {
-		return
+	switch {
+	case errors.Is(err, kerr.InvalidSessionTimeout):
+		go m.close() // the client waits for this callback
+		m.o.fatal(fmt.Errorf("%w: group %s: the brokers refuse a session timeout of %s: it must be from their group.min.session.timeout.ms to their group.max.session.timeout.ms (6s to 30m unless they were set); give another one with --session-timeout",
+			ErrConfig, m.o.group, m.o.session))
+	case errors.Is(err, kerr.FencedInstanceID):
+		go m.close()
+		m.o.fatal(fmt.Errorf("%w: group %s has a newer member with the id %s; give each node a data folder or a --node-id of its own, and stop this one or the other", ErrNodeID, m.o.group, m.o.node))
 	}
-	go m.close() // the client waits for this callback
-	m.o.fatal(fmt.Errorf("%w: group %s has a newer member with the id %s; give each node a data folder or a --node-id of its own, and stop this one or the other", ErrNodeID, m.o.group, m.o.node))
 }
 
 // subscribe makes these the topics whose partitions the member wants.

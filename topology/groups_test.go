@@ -394,6 +394,48 @@ func TestSameNodeID(t *testing.T) {
 	}
 }
 
+// TestSessionTimeoutRefused: a node whose session timeout the brokers do not
+// allow never gets any work; it ends and says why.
+func TestSessionTimeoutRefused(t *testing.T) {
+	ctx := groupContext(t)
+	b := testBroker(t)
+	n := groupNode(ctx, t, NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), NodeID: "slow", SessionTimeout: 100 * time.Hour})
+	select {
+	case err := <-n.Fatal():
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "100h") || !strings.Contains(err.Error(), "--session-timeout") {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("it waits for ever")
+	}
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPartitionsAdopted: a node that joins a deployment needs not be told how
+// many partitions its log has (L1); one that is told another number is refused.
+func TestPartitionsAdopted(t *testing.T) {
+	ctx := groupContext(t)
+	b := testBroker(t)
+	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 3, NodeID: "first"}
+	first := groupNode(ctx, t, o)
+	o.Partitions, o.NodeID = 0, "second"
+	second := groupNode(ctx, t, o)
+	if got := second.Topics().Partitions; got != 3 {
+		t.Errorf("the second goes by %d partitions, want 3", got)
+	}
+	o.Partitions, o.NodeID, o.Data, o.Groups = 4, "third", t.TempDir(), true
+	if n, err := OpenNode(ctx, o); !errors.Is(err, ErrTopicSettings) || !strings.Contains(err.Error(), "--log-partitions") {
+		t.Errorf("a third with 4 partitions: %v, %v", n, err)
+	}
+	for _, n := range []*Node{first, second} {
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestPinned: a node that was told its source partitions takes them and no
 // others, and a claim of another stops it until a person decides (A3).
 func TestPinned(t *testing.T) {

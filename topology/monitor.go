@@ -208,7 +208,7 @@ func (s *adminServer) url() string {
 func listenHTTP(address string, h http.Handler) (*adminServer, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for commands and monitors: %w", err)
+		return nil, fmt.Errorf("listen for commands and monitors: %w; give another address with --admin-listen", err)
 	}
 	s := &adminServer{
 		addr: "http://" + l.Addr().String(), done: make(chan error, 1),

@@ -245,6 +245,11 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if err := n.checkLogThere(ctx, old); err != nil {
 		return nil, err
 	}
+	if old == nil && opt.Partitions == 0 && !embedded {
+		if err := n.adoptPartitions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := n.admin.EnsureTopics(ctx, n.topics); err != nil {
 		return nil, err
 	}
@@ -596,4 +601,20 @@ func (n *Node) release() error {
 		err = errors.Join(err, n.lock.Unlock())
 	}
 	return err
+}
+
+// adoptPartitions takes over how many partitions the deployment's log has, when
+// another node made it and nobody said a number here.
+func (n *Node) adoptPartitions(ctx context.Context) error {
+	info, err := n.admin.Topic(ctx, n.topics.Transactions)
+	if errors.Is(err, ErrNoTopic) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if n.topics, err = NewTopics(n.opt.Deployment, info.Partitions, 0, false); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return nil
 }

@@ -299,7 +299,7 @@ func (a *Admin) checkTopics(ctx context.Context, cluster ClusterInfo, t Topics) 
 		present = append(present, w.name)
 		if w.fixed != "" && info.Partitions != w.partitions {
 			findings = append(findings, fmt.Errorf("%w: topic %s has %d partitions, this deployment has %d: %s; "+
-				"start with the deployment's own count, or with another deployment name",
+				"start with the deployment's own count (--log-partitions), or with another deployment name",
 				ErrTopicSettings, w.name, info.Partitions, w.partitions, w.fixed))
 		}
 		if cluster.Brokers >= wantReplicas && info.Replicas < wantMinInsync {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -60,6 +61,9 @@ func (a *app) catalogOptions(c *catalogFlags) (*topology.CatalogOptions, error) 
 func (a *app) token(flag, path, env string) (string, error) {
 	if path == "" {
 		token, _ := a.lookupEnv(env)
+		if len(token) > maxTokenBytes || strings.ContainsAny(token, " \t\r\n") {
+			return "", usagef("%s must hold one token, a single word of at most %d bytes", env, maxTokenBytes)
+		}
 		return token, nil
 	}
 	f, err := os.Open(path)

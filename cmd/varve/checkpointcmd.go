@@ -186,9 +186,9 @@ type checkpointFlags struct {
 }
 
 func (f *checkpointFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.interval, "checkpoint-interval", topology.DefaultCheckpointInterval.String(), "how `long` the state may change until there is a new checkpoint of it; off: no matter how long")
-	cmd.Flags().Int64Var(&f.records, "checkpoint-records", topology.DefaultCheckpointRecords, "how many `records` of the log may be applied until there is one")
-	cmd.Flags().IntVar(&f.keep, "checkpoint-keep", checkpoint.DefaultKeep, "how `many` checkpoints of a partition stay")
+	cmd.Flags().StringVar(&f.interval, "checkpoint-interval", topology.DefaultCheckpointInterval.String(), "the `time` that the state may change until there is a new checkpoint of it; off: any time")
+	cmd.Flags().Int64Var(&f.records, "checkpoint-records", topology.DefaultCheckpointRecords, "the `number` of records of the log may be applied until there is one")
+	cmd.Flags().IntVar(&f.keep, "checkpoint-keep", checkpoint.DefaultKeep, "the `number` of checkpoints of a partition that stay")
 }
 
 func (f *checkpointFlags) options() (o topology.CheckpointOptions, err error) {

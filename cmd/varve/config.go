@@ -329,6 +329,9 @@ func (a *app) given(flag string) bool {
 	return o != "" && o != "default"
 }
 
+// secretEnvs are the variables that hold secrets, which have no flag.
+var secretEnvs = []string{adminTokenEnv, catalogTokenEnv, kafkaPasswordEnv}
+
 // warnEnvironment warns of VARVE_ variables that are nearly a flag's: they do
 // nothing, and their user should know.
 func (a *app) warnEnvironment(root *cobra.Command) {
@@ -343,6 +346,9 @@ func (a *app) warnEnvironment(root *cobra.Command) {
 		}
 	}
 	walk(root)
+	for _, name := range secretEnvs {
+		known[name] = true
+	}
 	names := make([]string, 0, len(known))
 	for n := range known {
 		names = append(names, n)

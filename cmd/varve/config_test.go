@@ -140,6 +140,11 @@ func TestEnvironmentErrorsAndWarnings(t *testing.T) {
 	if !strings.Contains(errs, "name=VARVE_BROKER nearest=VARVE_BROKERS") || strings.Contains(errs, "SOMETHING_ELSE") {
 		t.Errorf("misspelled variable: stderr %q", errs)
 	}
+	secrets := []string{"VARVE_ADMIN_TOKEN=hidden", "VARVE_CATALOG_TOKEN=hidden", "VARVE_KAFKA_PASSWORD=hidden", "VARVE_CATALOG_ACCESS_TOKEN=hidden", "VARVE_CATALOG_CREDENTIAL=a:hidden"}
+	_, out, errs := varveWith(t, secrets, "", "config", "show")
+	if errs != "" || strings.Contains(out, "hidden") {
+		t.Errorf("variables that hold secrets do something: stdout %q, stderr %q", out, errs)
+	}
 }
 
 func TestNearest(t *testing.T) {

@@ -36,6 +36,14 @@ func (g *groupFlags) apply(o *topology.NodeOptions) (err error) {
 	if o.SourcePartitions, err = parseRanges(g.partitions); err != nil {
 		return usagef("--partitions %q: %w", g.partitions, err)
 	}
+	for _, t := range []struct {
+		flag string
+		time time.Duration
+	}{{"session-timeout", g.session}, {"rebalance-timeout", g.rebalance}} {
+		if t.time < time.Second {
+			return usagef("--%s %s: a second or more", t.flag, t.time)
+		}
+	}
 	o.Partitions, o.Groups = g.log, len(o.Brokers) > 0
 	o.NodeID, o.SessionTimeout, o.RebalanceTimeout, o.LeaveGroups = g.node, g.session, g.rebalance, g.leave
 	return nil

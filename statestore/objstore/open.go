@@ -79,7 +79,7 @@ func Open(ctx context.Context, storeURL string, opts ...Option) (Store, error) {
 		// Taken as it is written, without unescaping: so are locations.
 		path := strings.TrimPrefix(rest, "//")
 		if !filepath.IsAbs(path) {
-			return nil, fmt.Errorf("objstore: %s has no absolute path; write file:///folder, or the path alone", storeURL)
+			return nil, fmt.Errorf("%w: %s has no absolute path; write file:///folder, or the path alone", ErrSetup, storeURL)
 		}
 		return openLocal(ctx, path, o)
 	}
