@@ -51,7 +51,7 @@ func runCompact(ctx context.Context, o *Options) ([]Result, error) {
 		return nil, err
 	}
 	// The files have no key range in common and no dead row: row groups are copied.
-	apart, err := o.compactBeside(ctx, true, 1, python, name, []compactWork{{"disjoint", compactTask{Lineage: true}, disjointGoal}})
+	apart, err := o.compactBeside(ctx, true, 1, python, name, []compactWork{{"disjoint", compactTask{Lineage: true, Delta: true}, disjointGoal}})
 	return append(out, apart...), err
 }
 
