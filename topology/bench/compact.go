@@ -45,13 +45,13 @@ func runCompact(ctx context.Context, o *Options) ([]Result, error) {
 	if python == "" {
 		name = "parquet-go, row by row"
 	}
-	merged := []compactWork{{"rows", compactTask{}, compactGoal}, {"lineage", compactTask{Lineage: true}, compactGoal}, {"delta", compactTask{Lineage: true, Delta: true}, compactGoal}}
+	merged := []compactWork{{"rows", compactTask{}, compactGoal}, {"lineage", compactTask{Lineage: true}, compactGoal}, {"plain", compactTask{PlainIntegers: true}, compactGoal}}
 	out, err := o.compactBeside(ctx, false, rounds, python, name, merged)
 	if err != nil {
 		return nil, err
 	}
 	// The files have no key range in common and no dead row: row groups are copied.
-	apart, err := o.compactBeside(ctx, true, 1, python, name, []compactWork{{"disjoint", compactTask{Lineage: true, Delta: true}, disjointGoal}})
+	apart, err := o.compactBeside(ctx, true, 1, python, name, []compactWork{{"disjoint", compactTask{Lineage: true}, disjointGoal}})
 	return append(out, apart...), err
 }
 
