@@ -184,8 +184,9 @@ func (m *mover) run(ctx context.Context) error {
 			switch {
 			case errors.Is(err, kerr.OffsetOutOfRange):
 				fatal = fmt.Errorf("%w: table %s: source topic %s partition %d: %w", ErrOffsetOutOfRange, m.cfg.def.Name, m.cfg.source.Name, p, err)
-			case !kerr.IsRetriable(err) && errors.Is(err, kerr.TopicAuthorizationFailed):
-				fatal = err
+			case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+				// Of a topic that was deleted, or made again: the next start says which.
+				fatal = fmt.Errorf("table %s: source topic %s partition %d: %w", m.cfg.def.Name, m.cfg.source.Name, p, err)
 			default:
 				m.log.Warn("a source cannot be read; it is tried again", "partition", p, "error", err)
 			}

@@ -89,6 +89,8 @@ type eventProducer struct {
 	w    workload
 	seed uint64
 
+	pause time.Duration // between twenty events; default 10 ms
+
 	mu    sync.Mutex
 	acked map[int32]int64 // end of what the broker acknowledged
 }
@@ -155,7 +157,7 @@ func (p *eventProducer) run(ctx context.Context, brokers []string) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(max(p.pause, 10*time.Millisecond)):
 		}
 	}
 	return nil

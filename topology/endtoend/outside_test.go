@@ -36,7 +36,6 @@ type faultyCatalog struct {
 	mu     sync.Mutex
 	faults []string // of the next commits, in order
 	seen   []string // faults that were met
-	gate   chan struct{}
 }
 
 // Faults of a commit.
