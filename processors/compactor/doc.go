@@ -26,6 +26,26 @@
 // An input's rows must ascend by key, also those of a range; where they do not,
 // the job fails with ErrNotSorted rather than write an output that is not sorted.
 //
+// # Row groups that are copied
+//
+// A row group of 65,536 rows or more goes to the output as its bytes are, when all
+// of this holds:
+//
+//   - it lies in the range as a whole, and no row of it is dead;
+//   - no other input has a key in it, nor its last key again: its first and last
+//     key are read, and what lies between is trusted to ascend and counted for no
+//     pairs, for this program wrote it;
+//   - rows.Writer.CopyOf takes it: the file is our own, each column has the type
+//     that the schema has now, and its statistics give back the metrics of its
+//     values. A column that the schema has and the file lacks, or one with NaNs,
+//     means that the rows are decoded.
+//
+// Row lineage needs no decoding: a column that the file has for every row is copied
+// with the others; one that it lacks is written anew, first_row_id + position or
+// the data sequence number. Only a column that some rows have and others inherit is
+// decoded. Each page is held against its checksum, and its header against what the
+// writer would make of it. The open row group of the output ends before a copy.
+//
 // # Memory
 //
 // Each input holds one decoded page, one dictionary and some read-ahead of each

@@ -297,6 +297,7 @@ func checkMerge(t *rapid.T, shape *tableShape) {
 		Schema: shape.now, Open: outs.open, Map: &fwd, TargetBytes: int64(rapid.IntRange(1, 6000).Draw(t, "target")), ReadAheadBytes: 1, copyRows: int64(rapid.IntRange(1, 30).Draw(t, "copied from")),
 		Layout: rows.WriteOptions{PageRows: 16, RowGroupRows: rapid.IntRange(1, 60).Draw(t, "output group"), PageBytes: 128, NoDictionary: rapid.Bool().Draw(t, "plain output")},
 	}
+	job.PlainIntegers = rapid.Bool().Draw(t, "plain integers")
 	for n := range rapid.IntRange(1, 6).Draw(t, "inputs") {
 		job.Inputs = append(job.Inputs, drawInput(t, shape, n, &model))
 	}

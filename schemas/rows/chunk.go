@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/encoding/delta"
@@ -419,6 +420,10 @@ func (c *chunk) flushPage() error {
 	t := &c.thrift
 	t.dataPageHeader(len(raw), len(body), int32(crc32.ChecksumIEEE(body)), c.rows, encoding)
 	offset := len(c.body)
+	if need := offset + len(t.b) + len(body); need > cap(c.body) {
+		// By doubling: append grows by a quarter, and copies each byte four times.
+		c.body = slices.Grow(c.body, max(need, 2*cap(c.body))-offset)
+	}
 	c.body = append(c.body, t.b...)
 	c.body = append(c.body, body...)
 	c.rawSize += int64(len(t.b) + len(raw))

@@ -141,6 +141,17 @@ func (b *bounds) fromParquet(l *leaf, lo, hi []byte) error {
 		}
 		b.lo, b.hi = append([]byte{}, lo...), append([]byte{}, hi...)
 	}
+	ok := true
+	switch {
+	case StorageOf(l.typ) == Ints:
+		least, most := l.typ.IntRange()
+		ok = b.loI >= least && b.hiI <= most && b.loI <= b.hiI
+	case l.typ.Kind == schemas.Decimal:
+		ok = schemas.DecimalFits(b.lo, l.typ.Precision) && schemas.DecimalFits(b.hi, l.typ.Precision)
+	}
+	if !ok {
+		return fmt.Errorf("the bounds of column %q are none of a %s: %w", l.name, l.typ, ErrBadFile)
+	}
 	return nil
 }
 

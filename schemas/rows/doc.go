@@ -12,4 +12,8 @@
 // It is read by this package too (pageread.go), for bytes that nobody vouches
 // for must neither panic nor take memory by what they claim. The tests have
 // parquet-go as the other party, in both directions.
+//
+// Read takes whole columns; a Scan (scan.go) goes through a range of rows page by
+// page, and its parts can be picked into a Writer without becoming columns
+// (pick.go). A whole row group of one file can be copied into another (copy.go).
 package rows

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A pick names a row of one of several sources.
@@ -297,11 +298,14 @@ func (c *chunk) pickBytes(parts []*Part, sel []uint32) error {
 	return nil
 }
 
+// shortValue is how much room is made for a value at first.
+const shortValue = 24
+
 // pickPlain takes values until the page is full by bytes.
 func (c *chunk) pickPlain(parts []*Part, sel []uint32) (taken int, full bool) {
 	skip := uint32(c.skipped())
 	fixed := c.leaf.phys == physFixed
-	out, limit := c.plain, c.opts.PageBytes
+	out, limit := slices.Grow(c.plain, len(sel)*shortValue), c.opts.PageBytes
 	count := 0
 	for i, pick := range sel {
 		p, r := parts[pick>>pickShift], pick&pickRow
@@ -312,7 +316,22 @@ func (c *chunk) pickPlain(parts []*Part, sel []uint32) (taken int, full bool) {
 		if p.index != nil {
 			v = p.dict.values.BytesAt(int(p.index[r]))[skip:]
 		} else {
-			v = p.data[p.from[r]+skip : p.to[r]]
+			from, to := int(p.from[r]+skip), int(p.to[r])
+			n := len(out)
+			if size := to - from; !fixed && size <= 16 && from+16 <= len(p.data) && n+20 <= cap(out) {
+				// A move of known size, of which too much is cut off again.
+				out = out[:n+20]
+				binary.LittleEndian.PutUint32(out[n:], uint32(size))
+				*(*[16]byte)(out[n+4:]) = [16]byte(p.data[from:])
+				out = out[:n+4+size]
+				if count++; len(out) >= limit {
+					c.plain = out
+					c.count += count
+					return i + 1, true
+				}
+				continue
+			}
+			v = p.data[from:to]
 		}
 		if !fixed {
 			out = binary.LittleEndian.AppendUint32(out, uint32(len(v)))

@@ -382,8 +382,34 @@ func readAll(b []byte) error {
 		if _, err := f.Read([]schemas.Field{field}); err != nil {
 			return err
 		}
+		n := f.NumRows()
+		if _, err := scanned(f, []schemas.Field{field}, n/3, n-n/3, 7, 0); err != nil {
+			return err
+		}
 	}
-	return nil
+	return copyAll(f)
+}
+
+// copyAll copies every row group that may be.
+func copyAll(f *File) error {
+	w, err := NewWriter(io.Discard, WriteOptions{Schema: &schemas.Schema{Fields: f.Fields()}})
+	if err != nil {
+		return err
+	}
+	for g := range f.NumRowGroups() {
+		c, err := w.CopyOf(f, g, 0, 1)
+		if errors.Is(err, ErrCannotCopy) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.Copy(c); err != nil {
+			return err
+		}
+	}
+	_, err = w.Close()
+	return err
 }
 
 // A damaged file is an error of ours, never a panic; damage to a page is

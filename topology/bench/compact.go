@@ -45,7 +45,7 @@ func runCompact(ctx context.Context, o *Options) ([]Result, error) {
 	if python == "" {
 		name = "parquet-go, row by row"
 	}
-	merged := []compactWork{{"rows", compactTask{}, compactGoal}, {"lineage", compactTask{Lineage: true}, compactGoal}, {"delta", compactTask{Lineage: true, Delta: true}, compactGoal}}
+	merged := []compactWork{{"rows", compactTask{}, compactGoal}, {"lineage", compactTask{Lineage: true}, compactGoal}, {"plain", compactTask{PlainIntegers: true}, compactGoal}}
 	out, err := o.compactBeside(ctx, false, rounds, python, name, merged)
 	if err != nil {
 		return nil, err

@@ -25,12 +25,12 @@ import (
 
 // compactTask is one run of a compaction in a process of its own.
 type compactTask struct {
-	Set        compactSet
-	Dir        string
-	Lineage    bool // the inputs have row ids and sequence numbers
-	Delta      bool // integers as DELTA_BINARY_PACKED
-	Plain      bool // row by row with parquet-go instead
-	CPUProfile string
+	Set           compactSet
+	Dir           string
+	Lineage       bool // the inputs have row ids and sequence numbers
+	PlainIntegers bool // without DELTA_BINARY_PACKED
+	Plain         bool // row by row with parquet-go instead
+	CPUProfile    string
 }
 
 func (t *compactTask) run(ctx context.Context, out *json.Encoder) (err error) {
@@ -95,7 +95,7 @@ func (t *compactTask) merge(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	j := compactor.Job{Schema: schema, Keys: keys, TargetBytes: 1 << 40, Layout: rows.WriteOptions{DeltaIntegers: t.Delta}}
+	j := compactor.Job{Schema: schema, Keys: keys, TargetBytes: 1 << 40, PlainIntegers: t.PlainIntegers}
 	for i, name := range t.Set.Files {
 		f, err := os.Open(name)
 		if err != nil {
