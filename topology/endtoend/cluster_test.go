@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -43,9 +44,20 @@ func (w *clusterWorld) startNode(i int) {
 	w.nodes[i] = startChild(w.t, &o, w.log(i))
 }
 
+// killNode kills a node. One that gave up by itself, since no broker answered
+// while it started, is what a supervisor would start again.
 func (w *clusterWorld) killNode(i int) {
 	w.t.Helper()
-	w.nodes[i].kill()
+	c := w.nodes[i]
+	select {
+	case err := <-c.ended:
+		if tail := c.tail(); !strings.Contains(tail[strings.LastIndex(strings.TrimSpace(tail), "\n")+1:], topology.ErrUnreachable.Error()) {
+			w.t.Fatalf("node %d ended by itself: %v\n%s", i, err, tail)
+		}
+		w.counts["gave up"]++
+	default:
+		c.kill()
+	}
 	w.nodes[i] = nil
 }
 
@@ -101,6 +113,12 @@ func TestCluster(t *testing.T) {
 		time.Sleep(time.Duration(200+r.IntN(1500)) * time.Millisecond)
 		up := w.up()
 		i := up[r.IntN(len(up))]
+		for _, j := range up {
+			if len(w.nodes[j].ended) > 0 { // it gave up: see killNode
+				w.killNode(j)
+				w.startNode(j)
+			}
+		}
 		kinds := []string{"kill", "kill", "kill", "kill", "wipe", "stall", "broker", "down", "up", "store"}
 		kind := kinds[r.IntN(len(kinds))]
 		if step < 6 { // each once, also in the short form
