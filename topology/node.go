@@ -157,21 +157,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()
 	}
-	if opt.Deployment == "" {
-		opt.Deployment = DefaultDeployment
-	}
-	if len(opt.Roles) == 0 {
-		opt.Roles = []string{RoleIngest, RoleState, RolePublisher}
-	}
-	for _, r := range opt.Roles {
-		if r != RoleIngest && r != RoleState && r != RolePublisher {
-			return nil, fmt.Errorf("%w: unknown role %q: roles are ingest, state, publisher", ErrConfig, r)
-		}
-	}
-	if slices.Contains(opt.Roles, RolePublisher) && !slices.Contains(opt.Roles, RoleState) {
-		return nil, fmt.Errorf("%w: the publisher sits with the state: name both roles", ErrConfig)
-	}
-	if err := opt.checkGroups(); err != nil {
+	if err := opt.check(); err != nil {
 		return nil, err
 	}
 	if opt.Data, err = filepath.Abs(opt.Data); err != nil {

@@ -43,6 +43,8 @@ type app struct {
 	security   topology.Security
 	outside    outsideFlags
 
+	dry bool // run says what is wrong with its settings, and starts nothing
+
 	kafka   topology.ClientOptions // of security
 	cfg     *fileConfig            // never nil once a command runs
 	origins map[string]string      // flag name → where its value came from

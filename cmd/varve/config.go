@@ -391,6 +391,9 @@ func (t *tableConfig) check() error {
 		return fmt.Errorf("table %s: unknown source format %q%s (known: %s)", t.Name, f,
 			didYouMean(f, source.Formats()), strings.Join(source.Formats(), ", "))
 	}
+	if r := t.Source.Repartition; r != "" && r != schemas.RepartitionAlways {
+		return fmt.Errorf("table %s: repartition is %q; it can only be %q, or left out", t.Name, r, schemas.RepartitionAlways)
+	}
 	if len(t.Key) > 0 && t.AppendOnly {
 		return fmt.Errorf("table %s: a table has a key or is append_only, not both", t.Name)
 	}

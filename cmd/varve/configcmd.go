@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -19,11 +21,12 @@ func (a *app) configCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Read a configuration file and say what is wrong with it",
-		Long: "Reads a configuration file as run does. Unknown keys, wrong values, unknown formats\n" +
-			"and tables without a key are errors (exit code 2). Topics and brokers are not asked.",
+		Long: "Reads a configuration file as run does, in the same environment. Unknown keys, wrong\n" +
+			"values, unknown formats, files that are not there and tables without a key are errors\n" +
+			"(exit code 2). Brokers and stores are not asked. Settings are called by their flags.",
 		Example: "  varve config check varve.yaml\n  varve config check --config varve.yaml --output json",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := a.cfg
 			if len(args) == 1 {
 				var err error
@@ -37,6 +40,9 @@ func (a *app) configCheckCommand() *cobra.Command {
 			if err := cfg.check(); err != nil {
 				return err
 			}
+			if err := a.checkAsRun(cmd.Context(), cfg.path); err != nil {
+				return err
+			}
 			names := make([]string, len(cfg.Tables))
 			for i := range cfg.Tables {
 				names[i] = cfg.Tables[i].Name
@@ -44,6 +50,20 @@ func (a *app) configCheckCommand() *cobra.Command {
 			return a.show(object{{"file", cfg.path}, {"ok", true}, {"tables", names}})
 		},
 	}
+}
+
+// checkAsRun says what varve run, in the same environment, would not take of a
+// file's settings.
+func (a *app) checkAsRun(ctx context.Context, path string) error {
+	b := &app{streams: streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: a.env}, dry: true}
+	root := b.root()
+	root.SetArgs([]string{"run", "--config", path})
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 func (a *app) configShowCommand() *cobra.Command {

@@ -94,6 +94,9 @@ func (a *app) runCommand() *cobra.Command {
 			if o.Monitor, err = a.monitorOptions(&monitor); err != nil {
 				return err
 			}
+			if a.dry {
+				return o.Check(cmd.Context())
+			}
 			return a.run(cmd.Context(), o)
 		},
 	}

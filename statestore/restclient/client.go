@@ -75,6 +75,12 @@ type Table struct {
 	Metadata         []byte
 }
 
+// CheckOptions says what of the options cannot be meant, without asking the catalog.
+func CheckOptions(opt Options) error {
+	_, err := newClient(opt)
+	return err
+}
+
 // Open reaches a catalog and reads its configuration.
 func Open(ctx context.Context, opt Options) (*Client, error) {
 	c, err := newClient(opt)
