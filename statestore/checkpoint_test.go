@@ -323,6 +323,27 @@ func TestCheckpointFlippedBits(t *testing.T) {
 		}
 	}
 	w.restoredEquals(newer)
+	// All that it shares with no other is damaged: all of it is told, so that a
+	// later checkpoint shares none of it.
+	for _, key := range targets[1:] {
+		whole, err := w.mem.ReadAll(ctx, key, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole[len(whole)/2] ^= 1
+		if err := w.mem.Replace(ctx, key, whole); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := w.restoredEquals(older)
+	if len(r.Bad) != len(targets)-1 {
+		t.Errorf("%d objects are damaged, told of are %v", len(targets)-1, r.Bad)
+	}
+	m, err := w.place.Create(ctx, w.st, checkpoint.CreateOptions{Scratch: "scratch", FS: w.fs, Rate: -1, State: tinyState, Avoid: r.Bad})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.restoredEquals(m.Manifest)
 	// Both are damaged: nothing is left, and nothing was touched.
 	for _, m := range []*checkpoint.Manifest{older, newer} {
 		for _, f := range m.Files {

@@ -213,14 +213,17 @@ func (p Place) fetchAll(ctx context.Context, m *Manifest, fs vfs.FS, dir string,
 					continue
 				}
 				mu.Lock()
-				if errors.Is(err, ErrDamaged) {
+				damaged := errors.Is(err, ErrDamaged)
+				if damaged {
 					out.Bad[f.Object] = true
 				}
 				if first == nil || errors.Is(first, context.Canceled) {
 					first = err
 				}
 				mu.Unlock()
-				stop()
+				if !damaged {
+					stop()
+				} // else the others are looked at too: later checkpoints share those that are whole
 			}
 		})
 	}
