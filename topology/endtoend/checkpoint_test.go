@@ -30,11 +30,19 @@ func checkpointed(t *testing.T, n *topology.Node) topology.CheckpointMade {
 
 func restored(t *testing.T, n *topology.Node) string {
 	t.Helper()
-	st, err := n.Status(longContext(t))
-	if err != nil || len(st.Checkpoints) == 0 {
-		t.Fatal(st, err)
-	}
-	return st.Checkpoints[0].Restored
+	var id string
+	waitUntil(t, "the state is open", func() bool { // a group gives it when the last owner's session is over
+		st, err := n.Status(longContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(st.Checkpoints) == 0 {
+			return false
+		}
+		id = st.Checkpoints[0].Restored
+		return true
+	})
+	return id
 }
 
 // asides are the folders that were set aside.
@@ -311,7 +319,7 @@ func TestShardMoves(t *testing.T) {
 		w := workloads["orders"]()
 		f := newFeed(w, 7)
 		c := &childOrder{
-			Data: dataDir(t), Brokers: brokers, Warehouse: t.TempDir(), Deployment: "moves", Partitions: 1, Workload: "orders",
+			Data: dataDir(t), Brokers: brokers, Warehouse: t.TempDir(), Deployment: "moves", Partitions: 1, Workload: "orders", Session: groupSession,
 			Checkpoints: topology.CheckpointOptions{IndexAppends: 3},
 		}
 		old := startChild(t, c, filepath.Join(t.TempDir(), "child.log"))
@@ -375,6 +383,7 @@ func TestShardMoves(t *testing.T) {
 		if got := restored(t, n); got != made[0].ID {
 			t.Fatalf("restored from %q, not %s", got, made[0].ID)
 		}
+		waitUntil(t, "the node has all shards", func() bool { return owned(n) == w.partitions })
 		for _, s := range n.Shards() {
 			if s.ReadFrom <= 0 || s.ReadFrom > horizons[s.Partition]+1 {
 				t.Errorf("shard %d read the log from %d, its index checkpoint stands at %d", s.Partition, s.ReadFrom, horizons[s.Partition])

@@ -39,6 +39,8 @@ type childOrder struct {
 // workloads are those that a child can be told of by name.
 var workloads = map[string]func() workload{
 	"orders": func() workload { return orders("shop.orders", 40, 2000) },
+	// For tests that share brokers with others.
+	"other-orders": func() workload { return orders("other.orders", 40, 2000) },
 	// For runs of many minutes: every snapshot is read in the end.
 	"orders-slow": func() workload {
 		w := orders("shop.orders", 40, 2000)

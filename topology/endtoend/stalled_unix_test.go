@@ -17,8 +17,8 @@ import (
 func testStalled(t *testing.T, brokers []string) {
 	ctx := longContext(t)
 	s := seed(t)
-	w := workloads["orders"]()
-	base := childOrder{Brokers: brokers, Deployment: "stalled", Partitions: 2, Workload: "orders", Warehouse: dataDir(t), Session: groupSession}
+	w := workloads["other-orders"]()
+	base := childOrder{Brokers: brokers, Deployment: "stalled", Partitions: 2, Workload: "other-orders", Warehouse: dataDir(t), Session: groupSession}
 	var children []*child
 	for i := range 2 {
 		o := base
