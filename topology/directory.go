@@ -1,11 +1,13 @@
 package topology
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -398,8 +400,16 @@ func shardIn(t *statestore.TableInfo, k *record.ShardKey, offset int64) *statest
 			return s
 		}
 	}
-	t.Shards = append(t.Shards, statestore.ShardInfo{TopicID: k.TopicID, Topic: k.Topic, Partition: k.Partition, FirstClaim: offset})
-	return &t.Shards[len(t.Shards)-1]
+	// In the order of the state's own list.
+	i := sort.Search(len(t.Shards), func(i int) bool {
+		s := &t.Shards[i]
+		if c := bytes.Compare(s.TopicID[:], k.TopicID[:]); c != 0 {
+			return c > 0
+		}
+		return s.Partition > k.Partition
+	})
+	t.Shards = slices.Insert(t.Shards, i, statestore.ShardInfo{TopicID: k.TopicID, Topic: k.Topic, Partition: k.Partition, FirstClaim: offset})
+	return &t.Shards[i]
 }
 
 func addCounts(to, c *record.Counts) {

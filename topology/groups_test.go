@@ -549,6 +549,7 @@ func TestRevokedWhileFlushing(t *testing.T) {
 	events := int64(200)
 	parts := map[string][]int32{"t": {0, 1}}
 	for _, back := range []bool{true, false} { // whether the outcomes come in time
+		eventually(ctx, t, "its shards run", func() bool { return running(a) == 2 })
 		if err := a.WaitLoaded(ctx, "t", nil); err != nil {
 			t.Fatal(err)
 		}

@@ -44,14 +44,16 @@ func (w *clusterWorld) startNode(i int) {
 	w.nodes[i] = startChild(w.t, &o, w.log(i))
 }
 
-// killNode kills a node. One that gave up by itself, since no broker answered
-// while it started, is what a supervisor would start again.
+// killNode kills a node. One that gave up by itself, since no broker or no store
+// answered while it started, is what a supervisor would start again.
 func (w *clusterWorld) killNode(i int) {
 	w.t.Helper()
 	c := w.nodes[i]
 	select {
 	case err := <-c.ended:
-		if tail := c.tail(); !strings.Contains(tail[strings.LastIndex(strings.TrimSpace(tail), "\n")+1:], topology.ErrUnreachable.Error()) {
+		tail := c.tail()
+		last := tail[strings.LastIndex(strings.TrimSpace(tail), "\n")+1:]
+		if !strings.Contains(last, topology.ErrUnreachable.Error()) && !strings.Contains(last, "no answer from") {
 			w.t.Fatalf("node %d ended by itself: %v\n%s", i, err, tail)
 		}
 		w.counts["gave up"]++

@@ -237,6 +237,13 @@ func (w *writer) finish() (exists bool, err error) {
 	case gcerrors.Code(err) == gcerrors.FailedPrecondition:
 		return true, nil
 	}
+	// A store may refuse a conditional upload before it has read it, and close
+	// the connection: the answer is then lost in the reset. The object that it
+	// refused for is there; and one that is there by an attempt whose answer was
+	// lost is what the caller wanted.
+	if there, e := w.s.c.Bucket.Exists(w.ctx, w.s.prefix+w.key); e == nil && there {
+		return true, nil
+	}
 	return false, w.s.wrap("create", w.key, err)
 }
 
