@@ -56,12 +56,13 @@ func (c *Catalog) load(ctx context.Context, key string, refs bool) (*answer, err
 	if err != nil {
 		return nil, err
 	}
+	if metadata = bytes.TrimSpace(metadata); !isMetadata(metadata) {
+		return nil, fmt.Errorf("%s: %w", c.store.Location(file), errNotMetadata)
+	}
 	if refs {
 		if metadata, err = onlyRefs(metadata); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.store.Location(file), err)
 		}
-	} else if metadata = bytes.TrimSpace(metadata); len(metadata) == 0 || metadata[0] != '{' || !json.Valid(metadata) {
-		return nil, fmt.Errorf("%s: %w", c.store.Location(file), errNotMetadata)
 	}
 	a, err := newAnswer(c.store.Location(file), metadata, c.opt.TableConfig)
 	if err != nil {
@@ -72,6 +73,15 @@ func (c *Catalog) load(ctx context.Context, key string, refs bool) (*answer, err
 }
 
 var errNotMetadata = errors.New("the file is not table metadata in JSON; a copy of it, or the table's earlier version, must take its place")
+
+// isMetadata tells whether a file is table metadata by what every version of
+// it must have; another object in JSON is not handed on, nor kept.
+func isMetadata(b []byte) bool {
+	var head struct {
+		FormatVersion int `json:"format-version"`
+	}
+	return json.Unmarshal(b, &head) == nil && head.FormatVersion > 0
+}
 
 // newAnswer puts the metadata into a LoadTableResult byte for byte.
 func newAnswer(location string, metadata []byte, config map[string]string) (*answer, error) {
