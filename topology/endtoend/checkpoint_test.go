@@ -351,7 +351,11 @@ func TestShardMoves(t *testing.T) {
 			}
 		}
 		indexed := func() bool {
-			for _, s := range table().Shards {
+			shards := table().Shards
+			if len(shards) < w.partitions {
+				return false // not all claimed yet
+			}
+			for _, s := range shards {
 				if s.Index.Path == "" {
 					return false
 				}

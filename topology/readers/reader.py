@@ -60,12 +60,13 @@ def column(name, chunks, kind_hint=None):
     return {"name": name, "kind": kind, "values": vals}
 
 
-_duckdb = None
+_duckdb = {}
 
 
-def duckdb_connection():
-    global _duckdb
-    if _duckdb is None:
+def duckdb_connection(catalog=None):
+    """A database of its own for each catalog: DuckDB 1.5 now and then sends a request
+    of one over a kept connection of another on the same host."""
+    if catalog not in _duckdb:
         import duckdb
 
         con = duckdb.connect(config={"allow_unsigned_extensions": "true", "threads": "1"})
@@ -76,8 +77,8 @@ def duckdb_connection():
         con.execute("SET TimeZone='UTC'")
         # A path is written once (S4), but tests make tables anew in one folder.
         con.execute("SET enable_external_file_cache=false")
-        _duckdb = con
-    return _duckdb
+        _duckdb[catalog] = con
+    return _duckdb[catalog]
 
 
 def quoted(s):
@@ -101,7 +102,7 @@ def duckdb_attached(con, req):
 
 
 def read_duckdb(req):
-    con = duckdb_connection()
+    con = duckdb_connection((req["uri"], req.get("token")) if req.get("uri") else None)
     for k, v in (req.get("properties") or {}).items():
         con.execute(f"SET {k}={quoted(v)}")
     args = [quoted(req["metadata"])]

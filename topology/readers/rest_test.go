@@ -46,7 +46,7 @@ func TestRESTCatalog(t *testing.T) {
 				t.Helper()
 				got, err := Read(context.Background(), engine, name, o)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("open %s, closed %s: %v", open, closed, err)
 				}
 				if a, b := strings.Join(got.Sorted(), "\n"), strings.Join(want, "\n"); a != b {
 					t.Fatalf("got %s\nwant %s", a, b)
