@@ -42,7 +42,7 @@ func (in *input) findBlock() (bool, error) {
 		if in.begun && bytes.Compare(b.first, in.lastWhole()) < 0 || bytes.Compare(b.last, b.first) < 0 {
 			return false, ErrNotSorted
 		}
-		in.heads = append(in.heads[:0], head(b.first))
+		in.heads = append(in.heads[:0], rows.KeyHead(b.first))
 		in.data = append(in.data[:0], b.first...)
 		in.ends = append(in.ends[:0], uint32(len(b.first)))
 	}
@@ -79,7 +79,7 @@ func (in *input) lastWhole() []byte {
 func (in *input) copied() error {
 	b := in.block
 	if in.keys != nil {
-		in.lastHead, in.begun = head(b.last), true
+		in.lastHead, in.begun = rows.KeyHead(b.last), true
 		in.lastKey = append(in.lastKey[:0], b.last...)
 	}
 	in.given += b.rows
@@ -135,7 +135,7 @@ func (m *merger) take(n int) (copied bool, err error) {
 
 // alone says whether every other input's next key lies above last.
 func (t *tree) alone(n int, last []byte) bool {
-	h := head(last)
+	h := rows.KeyHead(last)
 	for i, in := range t.inputs {
 		if i == n || in.done {
 			continue
@@ -149,11 +149,11 @@ func (t *tree) alone(n int, last []byte) bool {
 
 // passed takes a copied block's keys as those before the next row.
 func (t *tree) passed(b *block) {
-	if first := head(b.first); t.begun && first == t.lastHead && (!t.wide || bytes.Equal(b.first, t.lastKey)) {
+	if first := rows.KeyHead(b.first); t.begun && first == t.lastHead && (!t.wide || bytes.Equal(b.first, t.lastKey)) {
 		t.same++
 	}
 	t.begun = true
-	t.lastHead = head(b.last)
+	t.lastHead = rows.KeyHead(b.last)
 	t.lastKey = append(t.lastKey[:0], b.last...)
 }
 

@@ -248,7 +248,7 @@ func (in *input) makeKeys() error {
 			return err
 		}
 		in.ends[i] = uint32(len(in.data))
-		in.heads[i] = head(in.data[start:])
+		in.heads[i] = rows.KeyHead(in.data[start:])
 		if begun && bytes.Compare(in.data[start:], last) < 0 {
 			return ErrNotSorted
 		}
@@ -256,16 +256,6 @@ func (in *input) makeKeys() error {
 	}
 	in.lastKey, in.begun = append(in.lastKey[:0], last...), true
 	return nil
-}
-
-// head is a key's first 8 bytes as a number, zeros behind a shorter one.
-func head(key []byte) uint64 {
-	if len(key) >= 8 {
-		return binary.BigEndian.Uint64(key)
-	}
-	var b [8]byte
-	copy(b[:], key)
-	return binary.BigEndian.Uint64(b[:])
 }
 
 func headBytes(h uint64) []byte { return binary.BigEndian.AppendUint64(nil, h) }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -142,7 +143,7 @@ func sortLow(items []item) {
 			differ = differ || items[j].key.Lo != items[i].key.Lo
 		}
 		if differ {
-			slices.SortStableFunc(items[i:j], func(x, y item) int { return compare(x.key.Lo, y.key.Lo) })
+			slices.SortStableFunc(items[i:j], func(x, y item) int { return cmp.Compare(x.key.Lo, y.key.Lo) })
 		}
 		i = j
 	}

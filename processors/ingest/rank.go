@@ -2,24 +2,16 @@ package ingest
 
 import (
 	"bytes"
-	"encoding/binary"
+	"cmp"
 	"slices"
+
+	"github.com/varve-io/varve/schemas/rows"
 )
 
 // rank is a place and what it is sorted by.
 type rank struct {
 	by uint64
 	at uint32
-}
-
-func compare(x, y uint64) int {
-	switch {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
 }
 
 // sortRanks sorts b.ranks, stable.
@@ -31,7 +23,7 @@ func (b *buffer) sortRanks() {
 // takes room for as many and gives back the sorted and the other slice.
 func radix(from, room []rank) (sorted, spare []rank) {
 	if len(from) < 256 {
-		slices.SortStableFunc(from, func(x, y rank) int { return compare(x.by, y.by) })
+		slices.SortStableFunc(from, func(x, y rank) int { return cmp.Compare(x.by, y.by) })
 		return from, room
 	}
 	if cap(room) < len(from) {
@@ -80,7 +72,7 @@ func (b *buffer) sortRows(sel []uint32, key func(row uint32) []byte) {
 	}
 	b.ranks = b.ranks[:0]
 	for _, r := range sel {
-		b.ranks = append(b.ranks, rank{headOf(key(r)[len(shared):]), r})
+		b.ranks = append(b.ranks, rank{rows.KeyHead(key(r)[len(shared):]), r})
 	}
 	b.sortRanks()
 	for i := 0; i < len(b.ranks); {
@@ -106,15 +98,4 @@ func sharedPrefix(x, y []byte) int {
 		}
 	}
 	return n
-}
-
-// headOf is the first eight bytes as a number: of two different heads the
-// smaller one's bytes sort first.
-func headOf(b []byte) uint64 {
-	if len(b) >= 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-	var head [8]byte
-	copy(head[:], b)
-	return binary.BigEndian.Uint64(head[:])
 }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -24,7 +25,7 @@ func TestRadix(t *testing.T) {
 				in[i] = rank{r.Uint64() >> (64 - bits), uint32(i)}
 			}
 			want := slices.Clone(in)
-			slices.SortStableFunc(want, func(x, y rank) int { return compare(x.by, y.by) })
+			slices.SortStableFunc(want, func(x, y rank) int { return cmp.Compare(x.by, y.by) })
 			var got []rank
 			if got, room = radix(in, room); !slices.Equal(got, want) {
 				t.Fatalf("%d of %d bits: wrong order", n, bits)

@@ -259,6 +259,17 @@ func decodeKeyPart(b []byte, t schemas.Type, c *Column) (rest []byte, err error)
 	return b[8:], nil
 }
 
+// KeyHead is a key's first eight bytes as a number, zeros behind a shorter one:
+// of two different heads the smaller one's bytes sort first.
+func KeyHead(key []byte) uint64 {
+	if len(key) >= 8 {
+		return binary.BigEndian.Uint64(key)
+	}
+	var head [8]byte
+	copy(head[:], key)
+	return binary.BigEndian.Uint64(head[:])
+}
+
 // Hash128 is the keyed 128-bit hash of a key (SipHash-2-4-128); the secret is
 // the deployment's id, so that no one outside picks keys that collide.
 func Hash128(secret [16]byte, key []byte) (hi, lo uint64) {

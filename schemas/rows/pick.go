@@ -202,29 +202,14 @@ func (c *chunk) pick(parts []*Part, sel []uint32) error {
 		return c.pickBytes(parts, sel)
 	}
 	nulls := c.pickLevels(parts, sel)
-	n := len(sel) - nulls
+	valid := c.valid[len(c.valid)-len(sel):]
 	if StorageOf(c.leaf.typ) == Floats {
 		from := c.picks.floats[:0]
 		for _, p := range parts {
 			from = append(from, p.floats)
 		}
 		c.picks.floats = from
-		at := len(c.floats)
-		c.floats = grown(c.floats, len(sel))
-		out := c.floats[at:]
-		if nulls == 0 {
-			for i, p := range sel {
-				out[i] = from[p>>pickShift][p&pickRow]
-			}
-		} else {
-			valid := c.valid[len(c.valid)-len(sel):]
-			there := 0
-			for i, p := range sel {
-				out[there] = from[p>>pickShift][p&pickRow]
-				there += int(valid[i])
-			}
-		}
-		c.floats = c.floats[:at+n]
+		c.floats = appendPicked(c.floats, from, sel, valid, nulls)
 		return c.checkNulls(nulls)
 	}
 	from := c.picks.ints[:0]
@@ -232,23 +217,27 @@ func (c *chunk) pick(parts []*Part, sel []uint32) error {
 		from = append(from, p.ints)
 	}
 	c.picks.ints = from
-	at := len(c.ints)
-	c.ints = grown(c.ints, len(sel))
-	out := c.ints[at:]
+	c.ints = appendPicked(c.ints, from, sel, valid, nulls)
+	return c.checkNulls(nulls)
+}
+
+// appendPicked appends the values of the rows that are no nulls.
+func appendPicked[T int64 | float64](dst []T, from [][]T, sel []uint32, valid []uint8, nulls int) []T {
+	at := len(dst)
+	dst = grown(dst, len(sel))
+	out := dst[at:]
 	if nulls == 0 {
 		for i, p := range sel {
 			out[i] = from[p>>pickShift][p&pickRow]
 		}
-	} else {
-		valid := c.valid[len(c.valid)-len(sel):]
-		there := 0
-		for i, p := range sel {
-			out[there] = from[p>>pickShift][p&pickRow]
-			there += int(valid[i])
-		}
+		return dst
 	}
-	c.ints = c.ints[:at+n]
-	return c.checkNulls(nulls)
+	there := 0
+	for i, p := range sel {
+		out[there] = from[p>>pickShift][p&pickRow]
+		there += int(valid[i])
+	}
+	return dst[:at+len(sel)-nulls]
 }
 
 // pickLevels takes the rows' validity and counts the nulls among them.
