@@ -56,7 +56,6 @@ type mover struct {
 	split *rekey.Splitter
 	sess  *kgo.GroupTransactSession
 	lost  atomic.Pointer[error]
-	moved atomic.Int64
 
 	places  []int32
 	origins []byte
@@ -220,14 +219,12 @@ func (m *mover) move(ctx context.Context, fetches kgo.Fetches) error {
 	}
 	m.origins = m.origins[:0]
 	var failed error
-	n := int64(0)
 	promise := kgo.AbortingFirstErrPromise(m.sess.Client())
 	fetches.EachRecord(func(r *kgo.Record) {
 		if failed != nil {
 			return
 		}
 		failed = m.one(ctx, r, promise)
-		n++
 	})
 	if err := promise.Err(); err != nil && failed == nil {
 		m.log.Warn("a batch was not moved; it is read again", "error", err)
@@ -244,9 +241,7 @@ func (m *mover) move(ctx context.Context, fetches kgo.Fetches) error {
 		// The session rewinds to what was committed.
 		m.log.Warn("a transaction of the mover did not end; what it moved is read again", "error", err)
 		return sleep(ctx, retryMin)
-	case committed:
-		m.moved.Add(n)
-	case failed != nil:
+	case !committed && failed != nil:
 		return sleep(ctx, retryMin)
 	}
 	return nil
@@ -257,9 +252,7 @@ var errNotMoved = errors.New("not moved")
 // one produces a record to the partitions of its events.
 func (m *mover) one(ctx context.Context, r *kgo.Record, promise *kgo.FirstErrPromise) error {
 	x := source.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TimeMs: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
-	for i := range r.Headers {
-		x.Headers = append(x.Headers, source.Header{Key: r.Headers[i].Key, Value: r.Headers[i].Value})
-	}
+	x.Headers = sourceHeaders(nil, r.Headers)
 	var err error
 	if m.places, err = m.split.Place(m.places[:0], &x); err != nil {
 		return fmt.Errorf("table %s: source topic %s partition %d offset %d: %w", m.cfg.def.Name, r.Topic, r.Partition, r.Offset, err)

@@ -552,9 +552,7 @@ func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatc
 			s := source.Record{
 				Topic: f.w.cfg.Shard.Topic, Partition: f.w.cfg.Shard.Partition, Offset: x.Offset, TimeMs: x.TimeMs, Key: x.Key, Value: x.Value,
 			}
-			for j := range x.Headers {
-				s.Headers = append(s.Headers, source.Header{Key: x.Headers[j].Key, Value: x.Headers[j].Value})
-			}
+			s.Headers = sourceHeaders(nil, x.Headers)
 			b.recs = append(b.recs, s)
 			b.bytes += int64(len(s.Key)+len(s.Value)) + recordRoom
 		}
