@@ -38,21 +38,6 @@ func groupNode(ctx context.Context, t *testing.T, o NodeOptions) *Node {
 	return n
 }
 
-// testBroker is an embedded broker that nodes reach as they would a cluster.
-func testBroker(t *testing.T) *Broker {
-	t.Helper()
-	b, err := OpenBroker(BrokerOptions{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return b
-}
-
 func groupContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -91,7 +76,7 @@ func produceRows(ctx context.Context, t *testing.T, n *Node, table string, event
 // every row is there once.
 func TestGroupOfTwo(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	lake := t.TempDir()
 	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: lake, Partitions: 4, Tables: []string{"t*"}}
 	one := o
@@ -145,7 +130,7 @@ func TestGroupOfTwo(t *testing.T) {
 // serves views and requests; a state without ingest decides and publishes.
 func TestRolesApart(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 2}
 	in, st := o, o
 	in.NodeID, in.Roles = "in", []string{RoleIngest}
@@ -233,7 +218,7 @@ func keyOf(d schemas.Definition, id int64) ([]byte, error) {
 // and nobody starts from them: set to nonsense, nothing is lost or read twice.
 func TestCommittedOffsets(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1, NodeID: "one", Data: t.TempDir(), LeaveGroups: true}
 	n := groupNode(ctx, t, o)
 	if _, err := n.Produce(ctx, "t", 2, rowEvents(200, 50), nil); err != nil {
@@ -313,7 +298,7 @@ func TestCommittedOffsets(t *testing.T) {
 // other tables; once the event is skipped it goes on by itself.
 func TestStoppedShardOfGroup(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	n := groupNode(ctx, t, NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 2, NodeID: "one", StopOnError: true})
 	for _, name := range []string{"bad", "good"} {
 		if _, err := n.Produce(ctx, name, 1, rowEvents(100, 10), nil); err != nil {
@@ -373,7 +358,7 @@ func TestStoppedShardOfGroup(t *testing.T) {
 // of them ends, and says why.
 func TestSameNodeID(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1, NodeID: "twin"}
 	first := groupNode(ctx, t, o)
 	eventually(ctx, t, "the first has the state", func() bool { return len(first.openStateList()) == 1 })
@@ -398,7 +383,7 @@ func TestSameNodeID(t *testing.T) {
 // allow never gets any work; it ends and says why.
 func TestSessionTimeoutRefused(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	n := groupNode(ctx, t, NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), NodeID: "slow", SessionTimeout: 100 * time.Hour})
 	select {
 	case err := <-n.Fatal():
@@ -417,7 +402,7 @@ func TestSessionTimeoutRefused(t *testing.T) {
 // many partitions its log has (L1); one that is told another number is refused.
 func TestPartitionsAdopted(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 3, NodeID: "first"}
 	first := groupNode(ctx, t, o)
 	o.Partitions, o.NodeID = 0, "second"
@@ -440,7 +425,7 @@ func TestPartitionsAdopted(t *testing.T) {
 // others, and a claim of another stops it until a person decides (A3).
 func TestPinned(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1}
 	one, two := o, o
 	one.NodeID, one.SourcePartitions = "one", []int32{0, 2, 9}
@@ -488,7 +473,7 @@ func TestPinned(t *testing.T) {
 // group again, still has it, and goes on where the log says (A3).
 func TestFenced(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	n := groupNode(ctx, t, NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1, NodeID: "one"})
 	if _, err := n.Produce(ctx, "t", 1, rowEvents(100, 20), nil); err != nil {
 		t.Fatal(err)
@@ -534,7 +519,7 @@ func TestFenced(t *testing.T) {
 // by then counts once all the same (A3).
 func TestRevokedWhileFlushing(t *testing.T) {
 	ctx := groupContext(t)
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1, LeaveGroups: true, RebalanceTimeout: 6 * time.Second}
 	in, st := o, o
 	in.NodeID, in.Roles = "in", []string{RoleIngest}

@@ -169,7 +169,7 @@ func TestConditionalWritesAreTried(t *testing.T) {
 // all take part: whoever is late finds a log with more than one genesis, and a
 // warehouse that another has just marked.
 func TestNodesStartAtOnce(t *testing.T) {
-	b := testBroker(t)
+	b := openBroker(t, t.TempDir())
 	lake := t.TempDir()
 	ctx := groupContext(t)
 	failed := make(chan error, 6)

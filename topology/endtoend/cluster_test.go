@@ -177,19 +177,5 @@ func TestCluster(t *testing.T) {
 	o.Data, o.NodeID = filepath.Join(w.dir, "last"), "last"
 	options := o.options(testLog(t, slog.LevelError))
 	options.LeaveGroups = true
-	n := start(t, options)
-	ctx := longContext(t)
-	if err := prepare(ctx, n, load); err != nil {
-		t.Fatal(err)
-	}
-	f := newFeed(load, s)
-	p.verify(ctx, n, f)
-	m := f.model()
-	settle(ctx, t, n, f, m)
-	h := readHistory(ctx, t, n, load.def.Name)
-	location := n.Store().Location("")
-	stop(t, n)
-	l.copyTo(t, filepath.Join(w.dir, "last", "lake"))
-	audit(t, filepath.Join(w.dir, "last"), h)
-	replaySame(ctx, t, topology.ReplayOptions{Brokers: kafka.Brokers(), Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
+	p.settleAll(options, l)
 }

@@ -64,23 +64,30 @@ func killNodes(t *testing.T, b backend, lake *s3Lake, kills int) {
 		stopAll()
 	}
 	t.Logf("%d kills, %d of them during the start; %v events acknowledged", kills, early, p.acked)
-	n := start(t, o.options(testLog(t, 8)))
+	p.settleAll(o.options(testLog(t, 8)), lake)
+}
+
+// settleAll opens a last node and holds everything against what was produced:
+// rows at every snapshot, files, and what a replay of the log writes.
+func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) {
+	t := p.t
+	t.Helper()
+	n := start(t, o)
 	ctx := longContext(t)
-	if err := prepare(ctx, n, w); err != nil {
+	if err := prepare(ctx, n, p.w); err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(w, s)
+	f := newFeed(p.w, p.seed)
 	p.verify(ctx, n, f)
-	m := f.model()
-	settle(ctx, t, n, f, m)
-	h := readHistory(ctx, t, n, w.def.Name)
+	settle(ctx, t, n, f, f.model())
+	h := readHistory(ctx, t, n, p.w.def.Name)
 	location := n.Store().Location("")
 	stop(t, n)
 	if lake != nil {
 		lake.copyTo(t, filepath.Join(o.Data, "lake"))
 	}
 	audit(t, o.Data, h)
-	replaySame(ctx, t, topology.ReplayOptions{Brokers: b.brokers, Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
+	replaySame(ctx, t, topology.ReplayOptions{Brokers: o.Brokers, Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
 }
 
 // eventProducer produces a workload's events from wherever the topic ends.

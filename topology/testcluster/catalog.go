@@ -26,8 +26,7 @@ type Catalog struct {
 	warehouse string
 	database  string
 	output    string
-	cmd       *exec.Cmd
-	exited    chan struct{}
+	process
 }
 
 // StartCatalog starts Iceberg's reference REST catalog on 127.0.0.1 for tables under the warehouse, a location,
@@ -89,25 +88,12 @@ func (c *Catalog) URI() string { return fmt.Sprintf("http://127.0.0.1:%d", c.por
 
 // launch starts the process and waits until it answers.
 func (c *Catalog) launch() error {
-	out, err := os.OpenFile(c.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer out.Close() // the child has its own handle
 	cmd := exec.Command(c.java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-cp", filepath.Join(c.dir, "classes")+string(os.PathListSeparator)+filepath.Join(c.dir, "lib", "*"),
 		"LoopbackCatalog", fmt.Sprint(c.port), c.warehouse, "jdbc:sqlite:"+c.database)
-	cmd.Stdout, cmd.Stderr = out, out
-	endWithParent(cmd)
-	if err := cmd.Start(); err != nil {
+	if err := c.process.launch(cmd, c.output); err != nil {
 		return fmt.Errorf("start the catalog: %w", err)
 	}
-	c.cmd, c.exited = cmd, make(chan struct{})
-	go func(done chan struct{}) {
-		// How it ended is of no interest: it is killed, or its output says why.
-		_ = cmd.Wait()
-		close(done)
-	}(c.exited)
 	deadline := time.Now().Add(readyTimeout)
 	for {
 		select {
@@ -150,11 +136,9 @@ func (c *Catalog) Kill() {
 	if c.cmd == nil {
 		return
 	}
-	n := node{cmd: c.cmd, exited: c.exited}
-	if err := n.kill(); err != nil {
+	if err := c.kill(); err != nil {
 		c.t.Errorf("testcluster: kill the catalog, process %d: %v", c.cmd.Process.Pid, err)
 	}
-	c.cmd = nil
 }
 
 // Restart starts a killed catalog again, on its port and with its tables.
@@ -168,10 +152,4 @@ func (c *Catalog) Restart() {
 	}
 }
 
-func (c *Catalog) lastWords() string {
-	out, err := os.ReadFile(c.output)
-	if err != nil {
-		return err.Error()
-	}
-	return tail(out)
-}
+func (c *Catalog) lastWords() string { return lastWords(c.output) }

@@ -1,7 +1,6 @@
 package testcluster
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -31,8 +30,7 @@ type S3 struct {
 	binary string
 	dir    string
 	port   int
-	cmd    *exec.Cmd
-	exited chan struct{}
+	process
 }
 
 // StartS3 starts an S3 gateway with the bucket S3Bucket, sets the AWS_ variables of the process to its account, and
@@ -97,27 +95,14 @@ func s3Tool() (string, error) {
 }
 
 func (s *S3) start() error {
-	out, err := os.OpenFile(s.output(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer out.Close() // the child has its own handle
 	cmd := exec.Command(s.binary, "--port", s.Addr(), "--quiet", "posix", "--sidecar", filepath.Join(s.dir, "sidecar"), filepath.Join(s.dir, "store"))
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+S3AccessKey, "ROOT_SECRET_KEY="+S3SecretKey)
-	cmd.Stdout, cmd.Stderr = out, out
-	endWithParent(cmd)
 	if err := os.MkdirAll(filepath.Join(s.dir, "sidecar"), 0o755); err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := s.launch(cmd, s.output()); err != nil {
 		return fmt.Errorf("start the S3 gateway: %w", err)
 	}
-	s.cmd, s.exited = cmd, make(chan struct{})
-	go func(done chan struct{}) {
-		// How it ended is of no interest: it is killed, or its output says why.
-		_ = cmd.Wait()
-		close(done)
-	}(s.exited)
 	deadline := time.Now().Add(readyTimeout)
 	for {
 		c, err := net.DialTimeout("tcp", s.Addr(), time.Second)
@@ -137,13 +122,7 @@ func (s *S3) start() error {
 
 func (s *S3) output() string { return filepath.Join(s.dir, "output.log") }
 
-func (s *S3) lastWords() string {
-	out, err := os.ReadFile(s.output())
-	if err != nil {
-		return err.Error()
-	}
-	return tail(out)
-}
+func (s *S3) lastWords() string { return lastWords(s.output()) }
 
 // Addr is host:port of the gateway.
 func (s *S3) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
@@ -182,18 +161,6 @@ func (s *S3) Start() {
 	if err := s.start(); err != nil {
 		s.t.Fatalf("testcluster: start the S3 gateway: %v", err)
 	}
-}
-
-func (s *S3) kill() error {
-	if s.cmd == nil {
-		return nil
-	}
-	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-s.exited
-	s.cmd = nil
-	return nil
 }
 
 func (s *S3) stop() {

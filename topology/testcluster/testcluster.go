@@ -55,8 +55,7 @@ type node struct {
 	dir    string
 	port   int // clients
 	quorum int // controllers
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when cmd has ended
+	process
 }
 
 // Start starts a Kafka of 1 or 3 nodes, waits until it answers, and ends it with the test. Where Kafka is not
@@ -306,11 +305,6 @@ func (c *Cluster) properties(i int) string {
 // launch starts a node's process.
 func (c *Cluster) launch(i int) error {
 	n := c.nodes[i]
-	out, err := os.OpenFile(n.output(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer out.Close() // the child has its own handle
 	args := []string{"-Xmx512m", "-XX:+UseSerialGC"}
 	if len(c.nodes) > 1 {
 		// Three at once on a small machine: compiling hot code well takes the time that starting needs.
@@ -319,17 +313,9 @@ func (c *Cluster) launch(i int) error {
 	args = append(args, "-cp", filepath.Join(c.lib, "*"), "kafka.Kafka", n.config())
 	cmd := exec.Command(c.java, args...)
 	cmd.Dir = n.dir
-	cmd.Stdout, cmd.Stderr = out, out
-	endWithParent(cmd)
-	if err := cmd.Start(); err != nil {
+	if err := n.launch(cmd, n.output()); err != nil {
 		return fmt.Errorf("start node %d: %w", i, err)
 	}
-	n.cmd, n.exited = cmd, make(chan struct{})
-	go func(done chan struct{}) {
-		// How it ended is of no interest: it is killed, or its output says why.
-		_ = cmd.Wait()
-		close(done)
-	}(n.exited)
 	return nil
 }
 
@@ -373,13 +359,7 @@ func (c *Cluster) waitReady(alive int) error {
 	}
 }
 
-func (n *node) lastWords() string {
-	out, err := os.ReadFile(n.output())
-	if err != nil {
-		return err.Error()
-	}
-	return tail(out)
-}
+func (n *node) lastWords() string { return lastWords(n.output()) }
 
 func tail(out []byte) string {
 	const most = 2000
@@ -409,18 +389,6 @@ func (c *Cluster) KillNode(i int) {
 	if err := c.nodes[i].kill(); err != nil {
 		c.t.Fatalf("testcluster: kill node %d: %v", i, err)
 	}
-}
-
-func (n *node) kill() error {
-	if n.cmd == nil {
-		return nil
-	}
-	if err := n.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-n.exited
-	n.cmd = nil
-	return nil
 }
 
 // StartNode starts a killed node again, on its port and with its data, and waits until the living nodes answer
