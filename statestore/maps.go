@@ -80,8 +80,7 @@ func (s *Store) openMap(ref *record.Ref, whole bool) (m *forward.Map, bad bool, 
 }
 
 func mapRefInLimits(ref *record.Ref) bool {
-	return ref.Length > 0 && ref.Length <= MaxBody &&
-		strings.HasSuffix(ref.Path, "/maps/"+ref.Hash.String()) && objstore.CheckKey(ref.Path) == nil
+	return ref.Length > 0 && ref.Length <= MaxBody && strings.Contains(ref.Path, "/maps/") && objstore.CheckKey(ref.Path) == nil
 }
 
 // mapFault is what becomes of a map that was whole when its job completed and

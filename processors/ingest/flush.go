@@ -11,6 +11,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
@@ -460,19 +461,7 @@ func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *recor
 	a.Files = append(a.Files, record.DataFile{
 		ID: id, Rows: info.Rows, Bytes: info.Bytes, SpecID: s.def.DefaultSpec, Partition: slices.Clone(tuple),
 	})
-	fm := record.FileMetrics{ID: id, SplitOffsets: info.SplitOffsets}
-	for i := range info.Columns {
-		c := &info.Columns[i]
-		m := record.ColumnMetrics{
-			FieldID: c.FieldID, Bytes: c.Size, Values: c.Values, Nulls: c.Nulls, NaNs: -1,
-			HasLower: c.Lower != nil, Lower: c.Lower, HasUpper: c.Upper != nil, Upper: c.Upper,
-		}
-		if c.Floats {
-			m.NaNs = c.NaNs
-		}
-		fm.Columns = append(fm.Columns, m)
-	}
-	body.Files = append(body.Files, fm)
+	body.Files = append(body.Files, processors.FileMetrics(id, &info))
 	return nil
 }
 
