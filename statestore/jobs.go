@@ -125,9 +125,10 @@ func (s *Store) openJob(table int64, id jobID) (*openJob, error) {
 	return decodeOpenJob(b)
 }
 
+// doneJob is nil while the job is open.
 func (s *Store) doneJob(table int64, id jobID) (*doneJob, error) {
 	b, err := s.get(jobKey(keyDone, table, id))
-	if err != nil {
+	if err != nil || b == nil {
 		return nil, err
 	}
 	d := dec{b: b}
