@@ -37,9 +37,9 @@ func (m *member) dispatch() error {
 func (w *World) jobStep() error {
 	m := w.pickMember()
 	switch n := w.rng.Intn(10); {
-	case n < 3:
+	case n < 4:
 		return w.planSome(m)
-	case n < 6:
+	case n < 7:
 		if len(w.dispatched) == 0 {
 			return nil
 		}
@@ -52,12 +52,10 @@ func (w *World) jobStep() error {
 		if w.rng.Intn(4) > 0 { // else it will be executed again
 			w.dispatched = slices.Delete(w.dispatched, i, i+1)
 		}
-	case n < 8:
-		return w.tell(m)
 	case n < 9:
-		if w.rng.Intn(3) == 0 {
-			return w.release(m)
-		}
+		return w.tell(m)
+	case w.rng.Intn(4) == 0:
+		return w.release(m)
 	default:
 		return w.strikeSome()
 	}
@@ -67,6 +65,10 @@ func (w *World) jobStep() error {
 // planSome plans one or two jobs: mostly of files that are free, as the member
 // knows them, now and then of any.
 func (w *World) planSome(m *member) error {
+	t, err := m.store.Table(tableName)
+	if err != nil || t == nil || len(t.Requests) > 0 && w.rng.Intn(20) > 0 {
+		return err // what is not settled is mostly waited for
+	}
 	var all []*statestore.FileInfo
 	if err := m.store.Files(w.tableID, func(f *statestore.FileInfo) error {
 		all = append(all, f)

@@ -44,7 +44,7 @@ func (w *World) step() error {
 	if w.broken != nil {
 		return w.broken
 	}
-	if w.opt.Jobs && w.rng.Intn(8) == 0 {
+	if w.opt.Jobs && w.rng.Intn(4) == 0 {
 		return w.jobStep()
 	}
 	switch n := w.rng.Intn(1000); {
