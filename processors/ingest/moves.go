@@ -92,7 +92,7 @@ func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.Co
 	for i := range j.Outputs {
 		s.side.Files[first+uint64(i)] = fileInfo{Record: j.Job.Plan, Added: m.Offset, Epoch: -1, FirstRow: -1, Name: j.Outputs[i].Name}
 	}
-	if m.Offset <= s.index.Offset() && s.stage != Running {
+	if m.Offset <= s.index.Offset() {
 		return nil
 	}
 	trace, err := fwd.Trace()
@@ -247,7 +247,9 @@ func (x *mover) take(offset, row int64, n int, trace *forward.Tracer, keys []*ro
 			x.entries = append(x.entries, e)
 		}
 	}
-	return awayDisk(s.index.Apply(x.entries, offset))
+	// The record's own offset stands only when all of it is folded. A move that is
+	// made again after a crash or a failed read finds its entry moved.
+	return awayDisk(s.index.Apply(x.entries, offset-1))
 }
 
 // eachNow calls fn with where positions of a file are now: through the jobs that
