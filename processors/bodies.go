@@ -3,6 +3,7 @@ package processors
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -45,7 +46,12 @@ func (p *Bodies) Put(ctx context.Context, b []byte) (record.Ref, error) {
 	return r, nil
 }
 
-// Get reads a body and checks its length and hash.
+// MapPath is the path of a forwarding map of a fresh name (F5).
+func (p *Bodies) MapPath(name [16]byte) string {
+	return p.Prefix + "/maps/" + hex.EncodeToString(name[:])
+}
+
+// Get reads a body, or a forwarding map, and checks its length and hash.
 func (p *Bodies) Get(ctx context.Context, r *record.Ref) ([]byte, error) {
 	if r.Length < 0 || r.Length > MaxBody {
 		return nil, fmt.Errorf("%w: %s says %d bytes", ErrBodyAltered, r.Path, r.Length)

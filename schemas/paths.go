@@ -1,6 +1,9 @@
 package schemas
 
-import "strconv"
+import (
+	"encoding/hex"
+	"strconv"
+)
 
 // DataFileName is the name of a file that ingest writes: what it holds is all
 // in the log, so the path needs no place in a record.
@@ -12,3 +15,6 @@ func DataFileName(tableID, epoch int64, counter uint64) string {
 	b = strconv.AppendUint(b, counter, 10)
 	return string(append(b, ".parquet"...))
 }
+
+// JobFileName is the name of a file that a job wrote (F5).
+func JobFileName(name [16]byte) string { return hex.EncodeToString(name[:]) + ".parquet" }

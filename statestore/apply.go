@@ -48,7 +48,8 @@ var active = map[uint32]*[256]uint16{
 		record.TypeDropTable: 1, record.TypeClaimShard: 1, record.TypeAppendRows: 1,
 		record.TypeShardIndex: 1, record.TypeSkipSource: 1, record.TypeRetireShard: 1,
 		record.TypeDeleteKeys: 1, record.TypeCut: 1, record.TypeSnapshotCommitted: 1,
-		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1,
+		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
+		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 	},
 }
 
@@ -122,7 +123,8 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	s.effects, s.now, s.bodyRead = s.effects[:0], t, false
 	out, err := s.decide(r, t, msg)
 	if err != nil {
-		if !errors.Is(err, ErrIdentity) && !errors.Is(err, ErrUnknownVersion) && !errors.Is(err, errNoBody) {
+		var wait *NeedsMap
+		if !errors.Is(err, ErrIdentity) && !errors.Is(err, ErrUnknownVersion) && !errors.Is(err, errNoBody) && !errors.As(err, &wait) {
 			s.broken = err // anything may have changed by half
 		}
 		return record.OutcomeMessage{}, err
@@ -143,6 +145,7 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	h.Chain = sha256.Sum256(s.hashed)
 	msg.Chain = h.Chain
 	s.applied, s.ahead = true, true
+	s.dropMaps()
 	s.logSize += int64(len(r.Key) + len(r.Value) + recordBytes)
 	if err := s.emit(msg); err != nil {
 		s.broken = err
@@ -237,7 +240,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	}
 	msg.Table, msg.TableID = env.Table, env.TableID
 
-	needsID := typ != record.TypeAppendRows
+	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob
 	var digest [16]byte
 	if needsID {
 		if env.Request.IsZero() || env.OffsetSeen < -1 || env.OffsetSeen >= r.Offset {
@@ -391,6 +394,14 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, body []byte, msg
 		return s.snapshotFailed(tab, v.(*record.SnapshotFailed))
 	case record.TypeCatalogBase:
 		return s.catalogBase(r, t, tab, v.(*record.CatalogBase), msg)
+	case record.TypeDeletePositions:
+		return s.deletePositions(r, tab, v.(*record.DeletePositions))
+	case record.TypePlanJobs:
+		return s.planJobs(r, tab, v.(*record.PlanJobs))
+	case record.TypeCompleteJob:
+		return s.completeJob(r, tab, v.(*record.CompleteJob))
+	case record.TypeReleaseJob:
+		return s.releaseJob(r, tab, v.(*record.ReleaseJob))
 	}
 	return reject(record.NotActive), nil
 }

@@ -27,6 +27,8 @@ type FrozenFile struct {
 	SchemaID  int32
 	Record    int64      // offset of the AppendRows that added it
 	Epoch     int64      // of that AppendRows' shard: the file's name holds it
+	Name      [16]byte   // of a file that a job wrote; zeros: ingest wrote it
+	Moved     bool       // Removed since a job rewrote it
 	Body      record.Ref // erasable body with the file's metrics
 	Dead      []byte     // position set at the build offset, nil: none
 	DeadCount int64
@@ -35,6 +37,22 @@ type FrozenFile struct {
 	RowID    int64
 	Sequence int64
 	Vector   *Vector // nil: none
+}
+
+// FileName is that of the data file, in the folder data of the table's location.
+func (x *FrozenFile) FileName(tableID int64) string {
+	if x.Name != [16]byte{} {
+		return schemas.JobFileName(x.Name)
+	}
+	return schemas.DataFileName(tableID, x.Epoch, FileCounter(x.ID))
+}
+
+// MetricsID is the number by which the file's body names it.
+func (x *FrozenFile) MetricsID() uint64 {
+	if x.Name != [16]byte{} {
+		return record.MetricsID(x.Name)
+	}
+	return x.ID
 }
 
 // Vector is a published vector.
@@ -213,7 +231,15 @@ func (s *Store) freeze(t *table) (int, error) {
 			if next < len(s.killOrder) && s.killOrder[next]>>56 == uint64(bit) {
 				_, s.sets, next = c.killsOf(s.killOrder, next, s.sets)
 			}
-			if f.gone || !c.added.has(bit) && !c.killed.has(bit) {
+			if !c.added.has(bit) && !c.killed.has(bit) {
+				continue
+			}
+			if f.gone {
+				// A job took it out since the last cut; a cut that took it out cleared its mark.
+				if err := s.freezeMoved(t, c, f); err != nil {
+					return 0, err
+				}
+				n++
 				continue
 			}
 			differs, err := s.freezeFile(t, c, f, i >= c.stored)
@@ -260,20 +286,9 @@ func (s *Store) changedChunks(t *table) ([]uint64, error) {
 // freezeFile freezes one file; s.sets are its delete blocks that the database
 // lacks, and fresh says that it lacks the file too.
 func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, error) {
-	var dead []byte
-	var err error
-	if !fresh {
-		if dead, err = s.get(key16(keyDead, uint64(t.id), f.id)); err != nil {
-			return false, err
-		}
-	}
-	if len(s.sets) > 0 {
-		if dead != nil {
-			s.sets = append(s.sets, dead)
-		}
-		if dead, err = dv.UnionAll(nil, s.sets...); err != nil {
-			return false, fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
-		}
+	dead, err := s.deadSet(t, f, fresh)
+	if err != nil {
+		return false, err
 	}
 	count := uint64(0)
 	if dead != nil {
@@ -319,10 +334,35 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 	if f.gone {
 		dead, count = nil, uint64(f.rows)
 	}
+	s.effect('v', int64(f.id), int64(count))
+	s.addFrozen(t.id, f.id, encodeFrozen(f, c.name(f.id), false, old, count, dead))
+	return true, nil
+}
+
+// freezeMoved freezes a published file whose rows a job has carried over.
+func (s *Store) freezeMoved(t *table, c *chunk, f *fileEntry) error {
+	old, err := vector(s.get, t.id, f.id)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		t.totals.Dead -= old.Cardinality
+	}
+	s.effect('o', int64(f.id))
+	s.addFrozen(t.id, f.id, encodeFrozen(f, c.name(f.id), true, old, 0, nil))
+	return nil
+}
+
+func encodeFrozen(f *fileEntry, name [16]byte, moved bool, old *Vector, count uint64, dead []byte) []byte {
 	var e enc
-	e.u(1)
-	e.bool(!published)
+	e.u(2)
+	e.bool(f.manifest == 0)
 	e.bool(f.gone)
+	e.bool(moved)
+	e.bool(name != [16]byte{})
+	if name != [16]byte{} {
+		e.raw(name[:])
+	}
 	e.i(f.rows)
 	e.i(f.bytes)
 	e.u(uint64(f.tuple))
@@ -337,9 +377,7 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 	}
 	e.i(int64(count))
 	e.byts(dead)
-	s.effect('v', int64(f.id), int64(count))
-	s.addFrozen(t.id, f.id, e.b)
-	return true, nil
+	return e.b
 }
 
 // leavePartition takes a file out of its partition's list of files, if it has one.
@@ -449,20 +487,33 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 
 // describe fills what a file's entry refers to.
 func describe(get getter, tableID int64, x *FrozenFile, ordinal uint32) error {
-	b, err := get(key16(keyTuple, uint64(tableID), uint64(ordinal)))
-	if err != nil {
+	var err error
+	if x.SpecID, x.Partition, err = tupleOf(get, tableID, ordinal); err != nil {
 		return err
 	}
-	if len(b) < 4 {
-		return fmt.Errorf("%w: partition tuple", ErrCorrupt)
+	if x.ID>>writerShift == 0 {
+		x.Epoch = -1 // the name stands in the record (F5)
+		return nil
 	}
-	x.SpecID, x.Partition = int32(binary.BigEndian.Uint32(b)), b[4:]
-	if b, err = get(key16(keyEpoch, uint64(tableID), x.ID>>writerShift)); err != nil {
+	b, err := get(key16(keyEpoch, uint64(tableID), x.ID>>writerShift))
+	if err != nil {
 		return err
 	}
 	d := dec{b: b}
 	x.Epoch = d.i()
 	return d.done("writer")
+}
+
+// tupleOf is the spec and partition tuple of an ordinal.
+func tupleOf(get getter, tableID int64, ordinal uint32) (spec int32, tuple []byte, err error) {
+	b, err := get(key16(keyTuple, uint64(tableID), uint64(ordinal)))
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(b) < 4 {
+		return 0, nil, fmt.Errorf("%w: partition tuple", ErrCorrupt)
+	}
+	return int32(binary.BigEndian.Uint32(b)), b[4:], nil
 }
 
 // describeBody finds the body of a file that no cut has published.
@@ -490,10 +541,18 @@ func (s *Store) frozenFiles(tableID int64, fn func(*FrozenFile, uint32) error) e
 
 func decodeFrozen(id uint64, value []byte) (*FrozenFile, uint32, error) {
 	d := dec{b: value}
-	if d.u() != 1 {
+	layout := d.u()
+	if layout != 1 && layout != 2 {
 		d.fail()
 	}
-	x := &FrozenFile{ID: id, Added: d.bool(), Removed: d.bool(), Rows: d.i(), Bytes: d.i()}
+	x := &FrozenFile{ID: id, Added: d.bool(), Removed: d.bool()}
+	if layout == 2 {
+		x.Moved = d.bool()
+		if d.bool() {
+			copy(x.Name[:], d.raw(len(x.Name)))
+		}
+	}
+	x.Rows, x.Bytes = d.i(), d.i()
 	tuple := uint32(d.u())
 	x.SchemaID = int32(d.i())
 	x.Record = d.i()
@@ -601,7 +660,10 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		}
 		x := ch.find(f.File)
 		s.touch(ch)
-		x.manifest, x.rowID, x.sequence = numbers[f.Manifest], f.FirstRowID, c.Sequence
+		x.manifest, x.rowID = numbers[f.Manifest], f.FirstRowID
+		if x.sequence == 0 { // an output of a job keeps its own (S3)
+			x.sequence = c.Sequence
+		}
 		ch.dirty = true
 		if err := manifests.use(x.manifest, 1); err != nil {
 			return outcomeOf{}, err

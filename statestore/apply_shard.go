@@ -164,25 +164,70 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 		if err != nil || info.Count == 0 {
 			return reject(record.BadBlock, int64(i)), nil
 		}
-		rows := int64(-1)
-		var to target
-		if j, found := findFile(a.Files, b.File); found {
-			rows = a.Files[j].Rows
-		} else {
-			if to.chunk, err = s.chunk(t.id, b.File); err != nil {
-				return outcomeOf{}, err
-			}
-			rows, to.gone = to.chunk.fileRows(b.File), to.chunk.gone.has(uint(b.File&127))
+		reason, err := s.aim(t, b, int64(info.Max), a.Files)
+		if err != nil {
+			return outcomeOf{}, err
 		}
-		s.targets = append(s.targets, to)
-		if rows < 0 {
+		switch reason {
+		case record.NoBase:
 			return reject(record.NoBase, int64(i)), nil
-		}
-		if int64(info.Max) >= rows {
-			return reject(record.OutOfRange, int64(i), int64(info.Max), rows), nil
+		case record.OutOfRange:
+			return reject(record.OutOfRange, int64(i), int64(info.Max), s.aimRows), nil
 		}
 	}
 	return accepted(len(a.Files) > 0 || len(a.Deletes) > 0), nil
+}
+
+// aim finds where a delete block goes and appends it to s.targets (P1–P5).
+// Files are those that the same record adds. It changes nothing else.
+func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.DataFile) (record.Reason, error) {
+	to := target{file: b.File, set: b.Bitmap}
+	if j, found := findFile(files, b.File); found {
+		s.aimRows = files[j].Rows
+	} else {
+		var err error
+		if to.chunk, err = s.chunk(t.id, b.File); err != nil {
+			return 0, err
+		}
+		s.aimRows = to.chunk.fileRows(b.File)
+	}
+	switch {
+	case s.aimRows < 0:
+		return record.NoBase, nil
+	case last >= s.aimRows:
+		return record.OutOfRange, nil
+	}
+	if to.chunk == nil || !to.chunk.gone.has(uint(b.File&127)) {
+		s.targets = append(s.targets, to)
+		return record.ReasonNone, nil
+	}
+	n := len(s.targets)
+	var err error
+	if s.targets, err = s.forwardBlock(t, b.File, b.Bitmap, s.targets); err != nil {
+		return 0, err
+	}
+	if len(s.targets) == n {
+		s.targets = append(s.targets, target{file: b.File}) // P5: those versions are dead
+	}
+	return record.ReasonNone, nil
+}
+
+// strike kills what aim found, and says whether a row may have died.
+func (s *Store) strike(t *table) (changed bool) {
+	for i := range s.targets {
+		to := &s.targets[i]
+		if to.set == nil {
+			s.effect('p', int64(to.file))
+			continue
+		}
+		if to.chunk == nil {
+			to.chunk = s.freshChunk(t.id, to.file)
+		}
+		s.kill(to.chunk, &record.DeleteBlock{File: to.file, Bitmap: to.set})
+		s.effect('d', int64(to.file))
+		changed = true
+	}
+	return changed
 }
 
 // findFile finds a file among those that a record adds.
@@ -214,7 +259,8 @@ func (t *table) hasTuple(f *record.DataFile) bool {
 // target is where a delete block goes, as found while the record was checked.
 type target struct {
 	chunk *chunk // nil: that of a file of the same record
-	gone  bool
+	file  uint64
+	set   []byte // nil: the versions are dead
 }
 
 func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) error {
@@ -224,18 +270,7 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 			return err
 		}
 	}
-	for i := range a.Deletes {
-		b, to := &a.Deletes[i], s.targets[i]
-		if to.gone {
-			s.effect('p', int64(b.File)) // P5: those versions are dead
-			continue
-		}
-		if to.chunk == nil {
-			to.chunk = s.freshChunk(t.id, b.File)
-		}
-		s.kill(to.chunk, b)
-		s.effect('d', int64(b.File))
-	}
+	s.strike(t)
 	if sh.framing == 0 && len(a.Files) > 0 {
 		sh.framing = a.Framing
 	}

@@ -150,7 +150,7 @@ func (s *Store) createTable(r *Record, _ int64, env *record.Envelope, c *record.
 		d.Location += "-" + strconv.FormatInt(r.Offset, 10)
 	}
 	t := &table{
-		id: r.Offset, name: d.Name, def: &d, defChange: r.Offset, defFrozen: -1, nextWriter: 1, nextTuple: 1, nextMan: 1,
+		id: r.Offset, name: d.Name, def: &d, defChange: r.Offset, defFrozen: -1, nextWriter: 1, nextTuple: 1, nextMan: 1, nextOutput: 1,
 		lastChange: r.Offset, shards: map[shardID]*shard{}, tuples: map[string]uint32{},
 		dirty: true, defDirty: true,
 	}
@@ -174,6 +174,13 @@ func (s *Store) dropTable(r *Record, t *table) (outcomeOf, error) {
 	// Nobody answers or publishes any more. Requests that were open are never
 	// settled: the files, and what they hold, stay where they are.
 	t.openDeletes = nil
+	t.openJobs = 0
+	for _, space := range [...]byte{keyJob, keyBase} {
+		prefix := key8(space, uint64(t.id))
+		if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {
+			return outcomeOf{}, err
+		}
+	}
 	s.clearFrozen(t.id)
 	for _, id := range t.shardOrder {
 		closeEpoch(t.shards[id], r.Offset, false)

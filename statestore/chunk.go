@@ -38,9 +38,11 @@ type body struct {
 // the last frozen cut.
 type chunk struct {
 	key     chunkKey
-	entries []fileEntry // ascending by id
-	rows    [128]uint32 // plus 1, by low bits of the id; 0: no such file
-	bodies  []body      // of the files that no cut has published, ascending by record
+	entries []fileEntry  // ascending by id
+	rows    [128]uint32  // plus 1, by low bits of the id; 0: no such file
+	bodies  []body       // of the files that no cut has published, ascending by record
+	names   []outputName // of the files that jobs wrote, ascending
+	jobs    []fileJob    // of the files that jobs took, ascending
 	added   bits128
 	killed  bits128
 	gone    bits128
@@ -177,7 +179,47 @@ func (c *chunk) dropBodies() {
 	})
 }
 
-const chunkLayout = 2
+// outputName is the name of a file that a job wrote.
+type outputName struct {
+	bit  uint8 // low bits of the file id
+	name [16]byte
+}
+
+// name is that of a file that a job wrote, zeros for any other.
+func (c *chunk) name(id uint64) [16]byte {
+	for i := range c.names {
+		if uint64(c.names[i].bit) == id&127 {
+			return c.names[i].name
+		}
+	}
+	return [16]byte{}
+}
+
+// job is the one that took a file, nil when none did.
+func (c *chunk) job(id uint64) *jobID {
+	for i := range c.jobs {
+		if uint64(c.jobs[i].bit) == id&127 {
+			return &c.jobs[i].id
+		}
+	}
+	return nil
+}
+
+// setJob says which job took a file, nil: none.
+func (c *chunk) setJob(id uint64, job *jobID) {
+	i, found := slices.BinarySearchFunc(c.jobs, uint8(id&127), func(j fileJob, bit uint8) int { return cmp.Compare(j.bit, bit) })
+	switch {
+	case job == nil && found:
+		c.jobs = slices.Delete(c.jobs, i, i+1)
+	case job != nil && found:
+		c.jobs[i].id = *job
+	case job != nil:
+		c.jobs = slices.Insert(c.jobs, i, fileJob{uint8(id & 127), *job})
+	}
+}
+
+// chunkLayout 2 had no names and jobs.
+const chunkLayout = 3
 
 // How the path of a body is written.
 const (
@@ -225,12 +267,24 @@ func (c *chunk) encode(dst []byte) []byte {
 			e.str(b.dir)
 		}
 	}
+	e.u(uint64(len(c.names)))
+	for i := range c.names {
+		e.u(uint64(c.names[i].bit))
+		e.raw(c.names[i].name[:])
+	}
+	e.u(uint64(len(c.jobs)))
+	for i := range c.jobs {
+		e.u(uint64(c.jobs[i].bit))
+		e.i(c.jobs[i].id.plan)
+		e.i(int64(c.jobs[i].id.item))
+	}
 	return e.b
 }
 
 func (c *chunk) decode(b []byte) error {
 	d := dec{b: b}
-	if d.u() != chunkLayout {
+	layout := d.u()
+	if layout != chunkLayout && layout != 2 {
 		d.fail()
 	}
 	n := d.count()
@@ -269,6 +323,17 @@ func (c *chunk) decode(b []byte) error {
 			d.fail()
 		}
 		c.bodies = append(c.bodies, b)
+	}
+	if layout == 2 {
+		return d.done("file chunk")
+	}
+	for n := d.count(); n > 0; n-- {
+		x := outputName{bit: uint8(d.u() & 127)}
+		copy(x.name[:], d.raw(len(x.name)))
+		c.names = append(c.names, x)
+	}
+	for n := d.count(); n > 0; n-- {
+		c.jobs = append(c.jobs, fileJob{uint8(d.u() & 127), jobID{d.i(), int32(d.i())}})
 	}
 	return d.done("file chunk")
 }

@@ -23,6 +23,9 @@ const (
 	keyRequest   = 'r' // request id → first outcome
 	keyRequestAt = 'a' // offset ‖ request id → nothing; finds requests below the horizon
 	keyFrozen    = 'z' // table ‖ 0 → frozen cut; table ‖ 1 ‖ id → frozen file
+	keyJob       = 'j' // table ‖ plan ‖ item → open job
+	keyBase      = 'b' // table ‖ plan ‖ item ‖ input → R of an open job's input, where it is not empty
+	keyDone      = 'k' // table ‖ plan ‖ item → completed job: the way through it
 	keyOutbox    = 'o' // first offset → outcome messages of one commit
 )
 

@@ -30,6 +30,7 @@ type Message struct {
 type Outbox struct {
 	Outcomes []Message
 	Cuts     []CutNotice
+	Jobs     []JobNotice
 }
 
 // outBatch is messages of neighbouring records. Until they are stored they are

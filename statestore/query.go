@@ -32,6 +32,7 @@ type TableInfo struct {
 	Counts     record.Counts
 	Shards     []ShardInfo
 	Requests   []int64 // offsets of DeleteKeys that are not settled
+	OpenJobs   int64   // not completed
 }
 
 // ShardInfo is a shard's state.
@@ -60,7 +61,7 @@ func (t *table) info() *TableInfo {
 		Changes:   t.changed || t.defChange > t.defFrozen,
 		Snapshots: append([]SnapshotRef(nil), t.snapshots...),
 		Files:     t.totals.Files, Rows: t.totals.Rows, Bytes: t.totals.Bytes, Dead: t.totals.Dead,
-		Vectors: t.totals.Vectors, Counts: t.totals.Counts,
+		Vectors: t.totals.Vectors, Counts: t.totals.Counts, OpenJobs: t.openJobs,
 	}
 	if t.pending != nil {
 		p := *t.pending
@@ -145,7 +146,10 @@ type FileInfo struct {
 	Partition []byte
 	Record    int64
 	Epoch     int64
-	Gone      bool // every row is dead
+	Gone      bool     // every row is dead, or a job has carried the rows over
+	Name      [16]byte // of a file that a job wrote; zeros: ingest wrote it
+	Job       bool     // an open job holds it
+	Moved     bool     // a job has carried its rows over
 	Published bool
 	RowID     int64
 	Sequence  int64
@@ -169,7 +173,7 @@ func (s *Store) Files(tableID int64, fn func(*FileInfo) error) error {
 			return errors.Join(err, it.Close())
 		}
 		for i := range c.entries {
-			f, err := s.fileInfo(tableID, &c.entries[i])
+			f, err := s.fileInfo(tableID, &c, &c.entries[i])
 			if err == nil {
 				err = fn(f)
 			}
@@ -181,14 +185,21 @@ func (s *Store) Files(tableID int64, fn func(*FileInfo) error) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
-func (s *Store) fileInfo(tableID int64, e *fileEntry) (*FileInfo, error) {
-	x := FrozenFile{ID: e.id}
+func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, error) {
+	x := FrozenFile{ID: e.id, Name: c.name(e.id)}
 	if err := describe(s.stored, tableID, &x, e.tuple); err != nil {
 		return nil, err
 	}
 	f := &FileInfo{
 		ID: e.id, Rows: e.rows, Bytes: e.bytes, SpecID: x.SpecID, Partition: x.Partition, Record: e.record, Epoch: x.Epoch,
-		Gone: e.gone, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence,
+		Gone: e.gone, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence, Name: x.Name,
+	}
+	if id := c.job(e.id); id != nil {
+		b, err := s.stored(jobKey(keyJob, tableID, *id))
+		if err != nil {
+			return nil, err
+		}
+		f.Job, f.Moved = b != nil, b == nil
 	}
 	var err error
 	if f.Dead, err = s.stored(key16(keyDead, uint64(tableID), e.id)); err != nil {

@@ -103,6 +103,11 @@ type Store struct {
 	sent     int64      // newest offset that the outcomes topic is known to have
 	stale    []int64    // keys of stored batches that the topic has
 	cutsDone []CutNotice
+	jobsDue  []JobNotice
+
+	maps     map[record.Hash]*heldMap // forwarding maps at hand
+	mapBytes int64
+	mapUse   int64
 
 	effects   []byte // scratch of the record under way
 	now       int64  // table time of the record under way
@@ -111,6 +116,7 @@ type Store struct {
 	msg       record.OutcomeMessage
 	env       record.Envelope
 	targets   []target
+	aimRows   int64  // rows of the file that aim looked at last
 	bodyDir   string // folder of the newest body
 	hashed    []byte
 	scratch   []byte

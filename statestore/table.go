@@ -48,6 +48,8 @@ type table struct {
 	nextWriter  uint32
 	nextTuple   uint32
 	nextMan     int64
+	nextOutput  uint64 // counter of the next file that a job writes (writer 0)
+	openJobs    int64
 	lastChange  int64 // newest offset that changed what a reader sees, -1 none
 	head        CatalogHead
 	snapshots   []SnapshotRef
@@ -138,7 +140,7 @@ type openDelete struct {
 
 func (t *table) encode() []byte {
 	var e enc
-	e.u(1) // layout
+	e.u(2) // layout; 1 had no jobs
 	e.str(t.name)
 	e.bool(t.dropped)
 	e.i(t.defChange)
@@ -186,6 +188,8 @@ func (t *table) encode() []byte {
 			e.i(int64(s.partition))
 		}
 	}
+	e.u(t.nextOutput)
+	e.i(t.openJobs)
 	return e.b
 }
 
@@ -248,8 +252,9 @@ func decRef(d *dec) (r record.Ref) {
 
 func decodeTable(id int64, b []byte) (*table, error) {
 	d := dec{b: b}
-	t := &table{id: id}
-	if d.u() != 1 {
+	t := &table{id: id, nextOutput: 1}
+	layout := d.u()
+	if layout != 1 && layout != 2 {
 		d.fail()
 	}
 	t.name = d.str()
@@ -286,6 +291,10 @@ func decodeTable(id int64, b []byte) (*table, error) {
 			o.asked = append(o.asked, s)
 		}
 		t.openDeletes = append(t.openDeletes, o)
+	}
+	if layout == 2 {
+		t.nextOutput = d.u()
+		t.openJobs = d.i()
 	}
 	return t, d.done("table state")
 }

@@ -23,8 +23,8 @@ func (s *Store) Commit() (Outbox, error) {
 		return Outbox{}, nil
 	}
 	s.applied = false
-	out := Outbox{Outcomes: s.release(), Cuts: s.cutsDone}
-	s.cutsDone = nil
+	out := Outbox{Outcomes: s.release(), Cuts: s.cutsDone, Jobs: s.jobsDue}
+	s.cutsDone, s.jobsDue = nil, nil
 	puts := s.heldPuts()
 	if s.held+puts < s.opt.WriteBack && puts < s.opt.WriteBack/rarePart && s.logSize < writeBackLog {
 		return out, nil

@@ -151,16 +151,13 @@ func (r *replay) partition(ctx context.Context, client ClientOptions, topic stri
 }
 
 func (r *replay) apply(ctx context.Context, rec *statestore.Record) error {
-	if err := state.FetchBody(ctx, r.bodies, rec); err != nil {
-		return err
-	}
 	_, typ, _, _, _ := record.PeekHeader(rec.Header)
 	if typ == record.TypeSnapshotCommitted { // it ends the cut that a commit tells of
 		if err := r.commit(ctx); err != nil {
 			return err
 		}
 	}
-	out, err := r.store.Apply(rec)
+	out, err := state.Apply(ctx, r.store, r.bodies, rec)
 	if err != nil {
 		return err
 	}

@@ -195,7 +195,7 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 		s.standing = cfg.Checkpoint.Path
 	}
 	s.log = cfg.Logger.With("table", cfg.Table, "topic", cfg.Shard.Topic, "partition", cfg.Shard.Partition)
-	if _, err := s.fileKeyIn(def.Location, 0, 0); err != nil {
+	if _, err := s.fileKeyIn(def.Location, fileInfo{}, 0); err != nil {
 		return nil, fmt.Errorf("%w: table %s: %w", ErrUnusable, def.Name, err)
 	}
 	if cfg.FS == nil {
@@ -528,6 +528,14 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 			return err
 		}
 		return s.indexed(ctx, v.(*record.ShardIndex), ok)
+	case record.TypeDeletePositions:
+		if ok || m.Outcome.Code == record.Partly {
+			return s.positions(ctx, d)
+		}
+	case record.TypeCompleteJob:
+		if ok || m.Outcome.Code == record.Partly {
+			return s.completed(ctx, d)
+		}
 	case record.TypeSnapshotCommitted:
 		if ok && m.Offset > s.side.Offset {
 			return s.published(ctx, d)

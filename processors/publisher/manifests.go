@@ -93,14 +93,14 @@ func (n *next) plan(f *statestore.FrozenCut, b *base, added map[uint64]iceberg.D
 	out := &snapshotPlan{gone: map[string]map[identityOf]bool{}}
 	snapshotID := n.id // a copy: cached entries must not hold on to all of n
 	fresh := map[kind]*manifestPlan{}
-	enter := func(content iceberg.Content, id uint64, d iceberg.DataFile) {
+	enter := func(content iceberg.Content, id uint64, d iceberg.DataFile, sequence *int64) {
 		k := kind{content, d.SpecID}
 		m := fresh[k]
 		if m == nil {
 			m = &manifestPlan{content: content, spec: d.SpecID}
 			fresh[k] = m
 		}
-		m.added = append(m.added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &snapshotID, File: d})
+		m.added = append(m.added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &snapshotID, Sequence: sequence, File: d})
 		m.files = append(m.files, id)
 	}
 	lose := func(number int64, id identityOf) error {
@@ -117,10 +117,15 @@ func (n *next) plan(f *statestore.FrozenCut, b *base, added map[uint64]iceberg.D
 	for i := range f.Files {
 		x := &f.Files[i]
 		if d, ok := added[x.ID]; ok {
-			enter(iceberg.Data, x.ID, d)
+			var sequence *int64 // the snapshot's
+			if x.Sequence != 0 {
+				n := x.Sequence // an output of a job has its plan's (S3)
+				sequence = &n
+			}
+			enter(iceberg.Data, x.ID, d, sequence)
 		}
 		if d, ok := v.files[x.ID]; ok {
-			enter(iceberg.Deletes, x.ID, d)
+			enter(iceberg.Deletes, x.ID, d, nil)
 		}
 		if x.Removed {
 			if err := lose(x.Manifest, identityOf{dataPath(f, x), -1}); err != nil {

@@ -7,16 +7,14 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 )
 
-// dataPath is a data file's location: it follows from the id and the epoch of
-// the append that brought it.
+// dataPath is a data file's location.
 func dataPath(f *statestore.FrozenCut, x *statestore.FrozenFile) string {
-	return f.Definition.Location + "/data/" + schemas.DataFileName(f.TableID, x.Epoch, statestore.FileCounter(x.ID))
+	return f.Definition.Location + "/data/" + x.FileName(f.TableID)
 }
 
 // addedFiles makes the manifest entries' files of all added files. Their
@@ -33,7 +31,7 @@ func (p *Publisher) addedFiles(ctx context.Context, f *statestore.FrozenCut) (ma
 			byBody[x.Body.Path] = map[uint64]*statestore.FrozenFile{}
 			order = append(order, x.Body)
 		}
-		byBody[x.Body.Path][x.ID] = x
+		byBody[x.Body.Path][x.MetricsID()] = x
 	}
 	out := make(map[uint64]iceberg.DataFile, len(f.Files))
 	for i := range order {
@@ -50,7 +48,7 @@ func (p *Publisher) addedFiles(ctx context.Context, f *statestore.FrozenCut) (ma
 		for j := range body.Files {
 			m := &body.Files[j]
 			if x := missing[m.ID]; x != nil {
-				out[m.ID] = dataFile(f, x, m)
+				out[x.ID] = dataFile(f, x, m)
 				delete(missing, m.ID)
 			}
 		}

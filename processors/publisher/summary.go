@@ -23,6 +23,7 @@ type tally struct {
 	removedFiles, removedRows, removedBytes   int64
 	addedVectors, addedDead, addedVectorBytes int64
 	goneVectors, goneDead, goneVectorBytes    int64
+	jobFiles, movedFiles                      int64 // of those, added by jobs and rewritten by them
 }
 
 func count(f *statestore.FrozenCut, vectors []record.VectorInfo) (t tally) {
@@ -37,11 +38,17 @@ func count(f *statestore.FrozenCut, vectors []record.VectorInfo) (t tally) {
 			t.addedFiles++
 			t.addedRows += x.Rows
 			t.addedBytes += x.Bytes
+			if x.Name != [16]byte{} {
+				t.jobFiles++
+			}
 		}
 		if x.Removed {
 			t.removedFiles++
 			t.removedRows += x.Rows
 			t.removedBytes += x.Bytes
+			if x.Moved {
+				t.movedFiles++
+			}
 		}
 		if v := x.Vector; v != nil {
 			t.goneVectors++
@@ -52,9 +59,11 @@ func count(f *statestore.FrozenCut, vectors []record.VectorInfo) (t tally) {
 	return t
 }
 
-// operation: S5, without jobs.
+// operation: S5. A cut with appends and jobs is one snapshot.
 func (t *tally) operation() string {
 	switch {
+	case t.movedFiles > 0 && t.addedVectors == 0 && t.addedFiles == t.jobFiles && t.removedFiles == t.movedFiles:
+		return "replace"
 	case t.addedVectors == 0 && t.removedFiles == 0:
 		return "append"
 	case t.addedFiles == 0:

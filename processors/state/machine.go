@@ -63,6 +63,7 @@ type Machine struct {
 	soon      bool // cuts do not wait for their interval
 	cuts      map[int64]*clock
 	pending   []statestore.CutNotice
+	jobs      []statestore.JobNotice
 }
 
 // clock is a table's cut timing.
@@ -116,7 +117,13 @@ func (m *Machine) Resume(last int64) error {
 		if i.Pending != nil {
 			m.pending = append(m.pending, statestore.CutNotice{Table: i.Name, TableID: i.ID, Build: i.Pending.Build})
 		}
-		return nil
+		if i.OpenJobs == 0 {
+			return nil
+		}
+		return m.cfg.Store.OpenJobs(i.ID, func(j *statestore.JobInfo) error {
+			m.jobs = append(m.jobs, j.JobNotice)
+			return nil
+		})
 	})
 }
 
@@ -186,14 +193,10 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 		if r.Offset < next {
 			continue
 		}
-		if err := FetchBody(ctx, m.cfg.Bodies, r); err != nil {
-			if errors.Is(err, processors.ErrBodyAltered) {
-				m.fail(err)
-				return m.err
-			}
+		o, err := Apply(ctx, m.cfg.Store, m.cfg.Bodies, r)
+		if errors.Is(err, ErrFetch) && !errors.Is(err, processors.ErrBodyAltered) {
 			return errors.Join(err, m.commit(nowMs))
 		}
-		o, err := m.cfg.Store.Apply(r)
 		if err != nil {
 			m.fail(err)
 			return m.err
@@ -215,10 +218,31 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 	return nil
 }
 
-// FetchBody loads a body that lies in the object store before the record is
-// applied (L10). An error wrapping processors.ErrBodyAltered is for good, any
-// other may pass.
-func FetchBody(ctx context.Context, bodies *processors.Bodies, r *statestore.Record) error {
+// ErrFetch marks errors of Apply's fetch stage: nothing was applied. One that
+// wraps processors.ErrBodyAltered is for good, any other may pass.
+var ErrFetch = errors.New("fetch what a record names")
+
+// Apply applies a record, with what lies in the object store and counts as its
+// bytes (L3): its body (L10), and the forwarding maps that it needs.
+func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, r *statestore.Record) (record.OutcomeMessage, error) {
+	if err := fetchBody(ctx, bodies, r); err != nil {
+		return record.OutcomeMessage{}, fmt.Errorf("%w: %w", ErrFetch, err)
+	}
+	for {
+		o, err := store.Apply(r)
+		var wait *statestore.NeedsMap
+		if !errors.As(err, &wait) {
+			return o, err
+		}
+		b, err := bodies.Get(ctx, &wait.Ref)
+		if err != nil {
+			return o, fmt.Errorf("%w: log offset %d: %w", ErrFetch, r.Offset, err)
+		}
+		store.ProvideMap(wait.Ref.Hash, b)
+	}
+}
+
+func fetchBody(ctx context.Context, bodies *processors.Bodies, r *statestore.Record) error {
 	if r.Body != nil {
 		return nil
 	}
@@ -245,6 +269,7 @@ func (m *Machine) commit(nowMs int64) error {
 		m.send(x)
 	}
 	m.pending = append(m.pending, out.Cuts...)
+	m.jobs = append(m.jobs, out.Jobs...)
 	if m.sent >= 0 {
 		m.cfg.Store.Sent(m.sent)
 	}
@@ -260,6 +285,18 @@ func (m *Machine) Pending() []statestore.CutNotice {
 	p := m.pending
 	m.pending = nil
 	return p
+}
+
+// Jobs are the attempts at jobs that can be dispatched since the last call, in
+// the order in which the log asked for them. They are perhaps again (L11): after
+// a start it is every job that is open.
+func (m *Machine) Jobs() []statestore.JobNotice {
+	if !m.ready {
+		return nil
+	}
+	j := m.jobs
+	m.jobs = nil
+	return j
 }
 
 // Published tells what a cut cost, so that the next one waits its share (S6).

@@ -40,6 +40,14 @@ func New(t Type) any {
 		return new(SnapshotFailed)
 	case TypeCatalogBase:
 		return new(CatalogBase)
+	case TypeDeletePositions:
+		return new(DeletePositions)
+	case TypePlanJobs:
+		return new(PlanJobs)
+	case TypeCompleteJob:
+		return new(CompleteJob)
+	case TypeReleaseJob:
+		return new(ReleaseJob)
 	}
 	return nil
 }
@@ -76,6 +84,14 @@ func TypeOf(v any) Type {
 		return TypeSnapshotFailed
 	case CatalogBase, *CatalogBase:
 		return TypeCatalogBase
+	case DeletePositions, *DeletePositions:
+		return TypeDeletePositions
+	case PlanJobs, *PlanJobs:
+		return TypePlanJobs
+	case CompleteJob, *CompleteJob:
+		return TypeCompleteJob
+	case ReleaseJob, *ReleaseJob:
+		return TypeReleaseJob
 	}
 	return 0
 }
@@ -112,6 +128,14 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, r)
 	case *CatalogBase:
 		catalogBaseFields(v, r)
+	case *DeletePositions:
+		deletePositionsFields(v, r)
+	case *PlanJobs:
+		planJobsFields(v, r)
+	case *CompleteJob:
+		completeJobFields(v, r)
+	case *ReleaseJob:
+		releaseJobFields(v, r)
 	case SetApplyVersion:
 		setApplyVersionFields(v, &r)
 	case CreateTable:
@@ -140,6 +164,14 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, &r)
 	case CatalogBase:
 		catalogBaseFields(v, &r)
+	case DeletePositions:
+		deletePositionsFields(v, &r)
+	case PlanJobs:
+		planJobsFields(v, &r)
+	case CompleteJob:
+		completeJobFields(v, &r)
+	case ReleaseJob:
+		releaseJobFields(v, &r)
 	default:
 		return false
 	}

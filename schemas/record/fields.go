@@ -203,6 +203,90 @@ func catalogBaseFields(v visitor, r *CatalogBase) {
 	v.int32("last_column_id", &r.LastColumnID)
 }
 
+func deletePositionsFields(v visitor, r *DeletePositions) {
+	records(v, "deletes", &r.Deletes, minDeleteBlock, deleteBlockFields)
+}
+
+func planJobsFields(v visitor, r *PlanJobs) {
+	records(v, "items", &r.Items, 3, planItemFields)
+}
+
+func planItemFields(v visitor, p *PlanItem) {
+	records(v, "inputs", &p.Inputs, 3, jobInputFields)
+	v.long("target_bytes", &p.TargetBytes)
+	v.text("strategy", &p.Strategy)
+}
+
+func jobInputFields(v visitor, i *JobInput) {
+	v.uint64("file", &i.File)
+	v.long("lo", &i.Lo)
+	v.long("hi", &i.Hi)
+}
+
+func completeJobFields(v visitor, r *CompleteJob) {
+	records(v, "items", &r.Items, 6+minRef, completedJobFields)
+	optionalRecord(v, "metrics", &r.Metrics, refFields)
+}
+
+// minRef is the fewest bytes of a Ref.
+const minRef = 34
+
+func jobIDFields(v visitor, j *JobID) {
+	v.long("plan", &j.Plan)
+	v.int32("item", &j.Item)
+	v.int32("attempt", &j.Attempt)
+}
+
+func completedJobFields(v visitor, c *CompletedJob) {
+	nested(v, "job", &c.Job, jobIDFields)
+	v.int32("schema_id", &c.SchemaID)
+	v.bool("sorted", &c.Sorted)
+	records(v, "outputs", &c.Outputs, 18, jobOutputFields)
+	nested(v, "map", &c.Map, refFields)
+}
+
+func jobOutputFields(v visitor, o *JobOutput) {
+	v.fixed("name", o.Name[:])
+	v.long("rows", &o.Rows)
+	v.long("bytes", &o.Bytes)
+}
+
+func releaseJobFields(v visitor, r *ReleaseJob) {
+	records(v, "items", &r.Items, 4, releasedJobFields)
+	v.text("cause", &r.Cause)
+}
+
+func releasedJobFields(v visitor, j *ReleasedJob) {
+	nested(v, "job", &j.Job, jobIDFields)
+	v.bool("again", &j.Again)
+}
+
+func dispatchFields(v visitor, d *Dispatch) {
+	nested(v, "job", &d.Job, jobIDFields)
+	v.str("table", &d.Table)
+	v.long("table_id", &d.TableID)
+	v.int32("partition", &d.Partition)
+	v.uint32("apply_version", &d.ApplyVersion)
+	nested(v, "definition", &d.Definition, refFields)
+	v.int32("spec_id", &d.SpecID)
+	v.long("target_bytes", &d.TargetBytes)
+	v.text("strategy", &d.Strategy)
+	records(v, "inputs", &d.Inputs, 9, dispatchInputFields)
+}
+
+func dispatchInputFields(v visitor, i *DispatchInput) {
+	v.uint64("file", &i.File)
+	v.str("path", &i.Path)
+	v.long("rows", &i.Rows)
+	v.long("bytes", &i.Bytes)
+	v.long("lo", &i.Lo)
+	v.long("hi", &i.Hi)
+	v.long("first_row_id", &i.FirstRowID)
+	v.long("sequence", &i.Sequence)
+	v.bytes("dead", &i.Dead)
+	optionalRecord(v, "dead_ref", &i.DeadRef, refFields)
+}
+
 func rowsBodyFields(v visitor, b *RowsBody) {
 	records(v, "changes", &b.Changes, 2, keyChangeFields)
 	records(v, "files", &b.Files, 3, fileMetricsFields)

@@ -115,6 +115,8 @@ func goldenForm(name string, in []byte) (b, json []byte, err error) {
 					keysBodyFields(x, r)
 				case *Outcome:
 					outcomeFields(x, r)
+				case *Dispatch:
+					dispatchFields(x, r)
 				case *schemas.Definition:
 					definitionFields(x, r)
 				default:

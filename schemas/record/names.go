@@ -31,7 +31,10 @@ var reasonNames = []string{
 	NoCutPending: "no cut pending", WrongBuild: "wrong build", WrongParent: "wrong parent",
 	BadCommit: "bad commit", NoOrderColumn: "no ordering column", NoKey: "no key",
 	FramingChanged: "framing changed", VersionOutOfOrder: "version out of order", HeadMoved: "head moved",
-	ShardRetired: "shard retired", NoChange: "no change",
+	ShardRetired: "shard retired", NoChange: "no change", BadItem: "bad item", NoFile: "no file",
+	FileTaken: "file taken", NotPublished: "not published", OtherPartition: "other partition",
+	BadRange: "bad range", Unsettled: "unsettled", NoJob: "no job", WrongAttempt: "wrong attempt",
+	BadOutputs: "bad outputs", BadMap: "bad map", WrongDead: "wrong dead set",
 }
 
 func nameOf(names []string, n int, what string) string {

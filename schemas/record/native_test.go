@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -47,6 +48,21 @@ func forms() []form {
 		fresh:  func() any { return new(schemas.Definition) },
 		encode: func(dst []byte, v any) ([]byte, error) { return EncodeDefinition(dst, v.(*schemas.Definition)) },
 		decode: func(b []byte) (any, error) { v := new(schemas.Definition); return v, DecodeDefinition(b, v) },
+	}, form{
+		name:  "Dispatch",
+		fresh: func() any { return new(Dispatch) },
+		encode: func(dst []byte, v any) ([]byte, error) {
+			b, err := EncodeDispatch(nil, v.(*Dispatch))
+			if err != nil {
+				return dst, err
+			}
+			return append(dst, b[1:len(b)-crcSize]...), nil
+		},
+		decode: func(b []byte) (any, error) {
+			all := append([]byte{DispatchForm}, b...)
+			v := new(Dispatch)
+			return v, DecodeDispatch(binary.BigEndian.AppendUint32(all, checksum(nil, all)), v)
+		},
 	}, form{
 		name:   "Outcome",
 		fresh:  func() any { return new(Outcome) },
@@ -187,7 +203,7 @@ func native(v reflect.Value) any {
 			case ok:
 				out[snake(name)] = optionalNative(has, native(v.Field(i)))
 			case i+1 < v.NumField() && "Has"+v.Type().Field(i+1).Name == name:
-			case name == "Items":
+			case name == "Items" && v.Type() == reflect.TypeFor[Outcome]():
 				out["items"] = optionalNative(!v.Field(i).IsNil(), native(v.Field(i)))
 			default:
 				out[snake(name)] = native(v.Field(i))

@@ -53,6 +53,19 @@ const (
 	HeadMoved         Reason = 33
 	ShardRetired      Reason = 34
 	NoChange          Reason = 35 // CatalogBase; number 0: 1 not the state's head, 2 a number falls, 3 nothing is new
+	// Of items of PlanJobs, CompleteJob and ReleaseJob (F1, F4, F6).
+	BadItem        Reason = 36 // no inputs, too many, a target that is no size
+	NoFile         Reason = 37 // an input that the table does not have, or no longer
+	FileTaken      Reason = 38 // an input of an open job, or twice in the record
+	NotPublished   Reason = 39 // an input that no snapshot lists yet (S9)
+	OtherPartition Reason = 40 // inputs of more than one partition
+	BadRange       Reason = 41 // a range that is no reference to its file
+	Unsettled      Reason = 42 // a DeleteKeys is not settled
+	NoJob          Reason = 43 // no open job of that plan and item
+	WrongAttempt   Reason = 44
+	BadOutputs     Reason = 45 // rows do not add up, or a name twice
+	BadMap         Reason = 46 // not a forwarding map of this job, or its counts break F4
+	WrongDead      Reason = 47 // the map's R is not the job's
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -61,7 +74,7 @@ type Outcome struct {
 	Code    Code
 	Reason  Reason
 	Numbers []int64  // by reason or type, at most MaxNumbers
-	Items   []byte   // per-item bits of a batch record, nil otherwise
+	Items   []byte   // rejected items of a batch record (RejectedItems), nil when there are none
 	Digest  [16]byte // of the record's logical effects; zero when it had none
 	Changed bool     // the table changed
 }

@@ -1,6 +1,10 @@
 package record
 
-import "github.com/varve-io/varve/schemas"
+import (
+	"encoding/binary"
+
+	"github.com/varve-io/varve/schemas"
+)
 
 // Type is a record type. The numbers are for ever (semantics.md §10).
 type Type uint8
@@ -308,6 +312,106 @@ type CatalogBase struct {
 	// the current one. LastColumnID is the highest field id ever given.
 	Schemas      []schemas.Schema
 	LastColumnID int32
+}
+
+// DeletePositions deletes rows by position, each block taken against the file
+// that it names (P1–P5). Each block has its own outcome.
+type DeletePositions struct {
+	Deletes []DeleteBlock // ascending by file
+}
+
+// JobInput is a reference that a job takes: positions [Lo,Hi) of a file.
+type JobInput struct {
+	File   uint64
+	Lo, Hi int64
+}
+
+// PlanItem is one job to be: its inputs become its own (F1). Where keys are
+// equal, rows come out in the order of the inputs.
+type PlanItem struct {
+	Inputs      []JobInput
+	TargetBytes int64  // of an output, about; 0: the table's
+	Strategy    string // who chose the inputs, for people
+}
+
+// PlanJobs assigns files to jobs. Each item has its own outcome.
+type PlanJobs struct{ Items []PlanItem }
+
+// JobID names one attempt at a job: offset of the PlanJobs, item in it, attempt from 1.
+type JobID struct {
+	Plan    int64
+	Item    int32
+	Attempt int32
+}
+
+// JobOutput is a file that a job wrote, data/<name in hex>.parquet under the
+// table's location. Apply gives its file id.
+type JobOutput struct {
+	Name  [16]byte // random, fresh for each execution (F5)
+	Rows  int64
+	Bytes int64
+}
+
+// CompletedJob is the result of one job (F4). SchemaID is the schema version of
+// the outputs. Sorted: their rows ascend by the key.
+type CompletedJob struct {
+	Job      JobID
+	SchemaID int32
+	Sorted   bool
+	Outputs  []JobOutput
+	Map      Ref // forwarding map (F3)
+}
+
+// CompleteJob swaps references. Each item has its own outcome. Metrics is an
+// erasable body (RowsBody) with the metrics of all outputs, by MetricsID; nil
+// when there are no outputs.
+type CompleteJob struct {
+	Items   []CompletedJob
+	Metrics *Ref
+}
+
+// MetricsID is the number by which a RowsBody names the output of a job.
+func MetricsID(name [16]byte) uint64 { return binary.BigEndian.Uint64(name[:8]) }
+
+// ReleasedJob ends an attempt (F6). Again: the next attempt is dispatched; else
+// the job is over and its inputs are free.
+type ReleasedJob struct {
+	Job   JobID
+	Again bool
+}
+
+// ReleaseJob gives up attempts. Each item has its own outcome.
+type ReleaseJob struct {
+	Items []ReleasedJob
+	Cause string // for people
+}
+
+// DispatchInput is an input of a dispatched job: workers read no state (F1).
+type DispatchInput struct {
+	File       uint64
+	Path       string // location of the data file
+	Rows       int64  // of the whole file
+	Bytes      int64
+	Lo, Hi     int64
+	FirstRowID int64
+	Sequence   int64  // data sequence number
+	Dead       []byte // R as of the plan, canonical position set; empty when none, or in DeadRef
+	DeadRef    *Ref   // where a large R lies
+}
+
+// Dispatch is a message of the jobs topic: one attempt at a job. Definition
+// names the table's definition as of the dispatch.
+type Dispatch struct {
+	Job          JobID
+	Table        string
+	TableID      int64
+	Partition    int32 // of the transactions topic
+	ApplyVersion uint32
+	Definition   Ref
+	SpecID       int32
+	TargetBytes  int64
+	Strategy     string
+	Inputs       []DispatchInput
 }
 
 // KeyChange is one entry of a key change list (K3): a key that ends deleted.

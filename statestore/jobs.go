@@ -1,0 +1,259 @@
+package statestore
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+)
+
+// jobID is a job of a table: offset of its PlanJobs, item in it.
+type jobID struct {
+	plan int64
+	item int32
+}
+
+// openJob is a job that is not completed (F1).
+type openJob struct {
+	attempt  int32
+	since    int64 // offset of the record that asked for this attempt
+	sequence int64 // the table's last sequence number at the plan (S3)
+	tuple    uint32
+	target   int64
+	strategy string
+	inputs   []jobInput
+}
+
+// jobInput is a reference that a job holds. Its R lies under a key of its own.
+type jobInput struct {
+	file   uint64
+	lo, hi int64
+	rows   int64    // |L|
+	dead   [16]byte // SHA-256 of R, cut; zero when R is empty
+}
+
+// doneJob is what is kept of a completed job: the way through it (P2).
+type doneJob struct {
+	at      int64 // offset of the completion
+	first   uint64
+	outputs int64
+	forward record.Ref
+}
+
+// fileJob says which job took a file. While the file is not gone, or is gone
+// since all its rows are dead, the job is open or was completed; a file that a
+// completed job took is gone.
+type fileJob struct {
+	bit uint8 // low bits of the file id
+	id  jobID
+}
+
+func jobKey(space byte, table int64, id jobID) []byte {
+	return binary.BigEndian.AppendUint32(key16(space, uint64(table), uint64(id.plan)), uint32(id.item))
+}
+
+func baseKey(table int64, id jobID, input int) []byte {
+	return binary.BigEndian.AppendUint16(jobKey(keyBase, table, id), uint16(input))
+}
+
+func deadHash(set []byte) (h [16]byte) {
+	if len(set) > 0 {
+		sum := sha256.Sum256(set)
+		copy(h[:], sum[:])
+	}
+	return h
+}
+
+func (j *openJob) encode() []byte {
+	var e enc
+	e.u(1)
+	e.i(int64(j.attempt))
+	e.i(j.since)
+	e.i(j.sequence)
+	e.u(uint64(j.tuple))
+	e.i(j.target)
+	e.str(j.strategy)
+	e.u(uint64(len(j.inputs)))
+	for i := range j.inputs {
+		in := &j.inputs[i]
+		e.u(in.file)
+		e.i(in.lo)
+		e.i(in.hi)
+		e.i(in.rows)
+		e.bool(in.dead != [16]byte{})
+		if in.dead != [16]byte{} {
+			e.raw(in.dead[:])
+		}
+	}
+	return e.b
+}
+
+func decodeOpenJob(b []byte) (*openJob, error) {
+	d := dec{b: b}
+	if d.u() != 1 {
+		d.fail()
+	}
+	j := &openJob{attempt: int32(d.i()), since: d.i(), sequence: d.i(), tuple: uint32(d.u()), target: d.i(), strategy: d.str()}
+	for n := d.count(); n > 0; n-- {
+		in := jobInput{file: d.u(), lo: d.i(), hi: d.i(), rows: d.i()}
+		if d.bool() {
+			copy(in.dead[:], d.raw(len(in.dead)))
+		}
+		j.inputs = append(j.inputs, in)
+	}
+	return j, d.done("open job")
+}
+
+func (j *doneJob) encode() []byte {
+	var e enc
+	e.u(1)
+	e.i(j.at)
+	e.u(j.first)
+	e.i(j.outputs)
+	encRef(&e, &j.forward)
+	return e.b
+}
+
+func (s *Store) openJob(table int64, id jobID) (*openJob, error) {
+	b, err := s.get(jobKey(keyJob, table, id))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	return decodeOpenJob(b)
+}
+
+// doneJob is nil while the job is open.
+func (s *Store) doneJob(table int64, id jobID) (*doneJob, error) {
+	b, err := s.get(jobKey(keyDone, table, id))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	d := dec{b: b}
+	if d.u() != 1 {
+		d.fail()
+	}
+	j := &doneJob{at: d.i(), first: d.u(), outputs: d.i(), forward: decRef(&d)}
+	return j, d.done("completed job")
+}
+
+// jobBase is R of an input, nil when it is empty.
+func jobBase(get getter, table int64, id jobID, j *openJob, input int) ([]byte, error) {
+	if j.inputs[input].dead == [16]byte{} {
+		return nil, nil
+	}
+	set, err := get(baseKey(table, id, input))
+	if err == nil && deadHash(set) != j.inputs[input].dead {
+		err = fmt.Errorf("%w: dead positions of a job's input", ErrCorrupt)
+	}
+	return set, err
+}
+
+// JobNotice says that an attempt at a job can be dispatched.
+type JobNotice struct {
+	Table   string
+	TableID int64
+	Job     record.JobID
+}
+
+// JobInfo is an open job.
+type JobInfo struct {
+	JobNotice
+	Strategy string
+	Inputs   int
+	Rows     int64 // to be carried over
+	Since    int64 // offset of the record that asked for this attempt
+}
+
+// OpenJobs calls fn with a table's jobs that are not completed, in order.
+func (s *Store) OpenJobs(tableID int64, fn func(*JobInfo) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.tableByID(tableID)
+	if err != nil || t == nil {
+		return err
+	}
+	return s.eachOpenJob(tableID, func(id jobID, j *openJob) error {
+		x := JobInfo{
+			JobNotice: JobNotice{t.name, tableID, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}},
+			Strategy:  j.strategy, Inputs: len(j.inputs), Since: j.since,
+		}
+		for i := range j.inputs {
+			x.Rows += j.inputs[i].rows
+		}
+		return fn(&x)
+	})
+}
+
+func (s *Store) eachOpenJob(tableID int64, fn func(jobID, *openJob) error) error {
+	prefix := key8(keyJob, uint64(tableID))
+	it, err := s.iter(prefix)
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		k := it.Key()[len(prefix):]
+		if len(k) != 12 {
+			return errors.Join(fmt.Errorf("%w: job key", ErrCorrupt), it.Close())
+		}
+		j, err := decodeOpenJob(it.Value())
+		if err == nil {
+			err = fn(jobID{int64(binary.BigEndian.Uint64(k)), int32(binary.BigEndian.Uint32(k[8:]))}, j)
+		}
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	return nil
+}
+
+// Dispatch is what a worker needs for an attempt at a job, less where the
+// definition lies; nil when the attempt is not open any more. Its dead sets are
+// whole, whatever their size. def is the table's definition, not to be changed.
+func (s *Store) Dispatch(n *JobNotice) (d *record.Dispatch, def *schemas.Definition, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.tableByID(n.TableID)
+	if err != nil || t == nil || t.dropped {
+		return nil, nil, err
+	}
+	id := jobID{n.Job.Plan, n.Job.Item}
+	j, err := s.openJob(t.id, id)
+	if err != nil || j == nil || j.attempt != n.Job.Attempt {
+		return nil, nil, err
+	}
+	d = &record.Dispatch{
+		Job: n.Job, Table: t.name, TableID: t.id, Partition: s.head.Partition, ApplyVersion: s.head.ApplyVersion,
+		TargetBytes: j.target, Strategy: j.strategy,
+	}
+	for i := range j.inputs {
+		in := &j.inputs[i]
+		c, err := s.chunk(t.id, in.file)
+		if err != nil {
+			return nil, nil, err
+		}
+		f := c.find(in.file)
+		if f == nil {
+			return nil, nil, fmt.Errorf("%w: input %d of a job", ErrCorrupt, in.file)
+		}
+		x := FrozenFile{ID: f.id, Name: c.name(f.id)}
+		if err := describe(s.get, t.id, &x, f.tuple); err != nil {
+			return nil, nil, err
+		}
+		d.SpecID = x.SpecID
+		y := record.DispatchInput{
+			File: f.id, Path: t.def.Location + "/data/" + x.FileName(t.id), Rows: f.rows, Bytes: f.bytes, Lo: in.lo, Hi: in.hi,
+			FirstRowID: f.rowID, Sequence: f.sequence,
+		}
+		if y.Dead, err = jobBase(s.get, t.id, id, j, i); err != nil {
+			return nil, nil, err
+		}
+		d.Inputs = append(d.Inputs, y)
+	}
+	return d, t.def, nil
+}
