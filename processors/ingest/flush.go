@@ -87,6 +87,11 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 					v.hasOrd, v.order = true, a.req.Order
 				} else if v.row >= 0 || indexLive && (f.Pending || s.side.Files[f.File].Record >= a.req.Offset) {
 					continue // accepted above the request: it stays
+				} else if !live && !v.touch && f.Present && f.File == 0 && (f.Pending || f.Offset >= a.req.Offset) {
+					// The version that died was above the request, or its end was: that
+					// tombstone stays, whether or not its maker knew of this request.
+					p.counts.AbsentDeletes++
+					continue
 				}
 				if live {
 					p.counts.Deletes++

@@ -215,6 +215,8 @@ func (s *Shard) foldAnswer(m *record.OutcomeMessage, by *record.AppendRows, a *a
 		hasOrd, order = true, a.req.Order
 	case f.Present && f.File != 0 && s.side.Files[f.File].Record >= a.req.Offset:
 		return nil
+	case f.Present && f.File == 0 && f.Offset >= a.req.Offset:
+		return nil // as its maker did, who may have taken the version for live
 	}
 	if !hasOrd {
 		order = 0
@@ -363,7 +365,7 @@ func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks
 		if err != nil {
 			return fmt.Errorf("delete block of another sender: %w", err)
 		}
-		if err := s.eachNow(ctx, blocks[i].File, set, func(f fileInfo, id uint64, set *roaring.Bitmap) (err error) {
+		if err := s.eachNow(ctx, m.Offset, blocks[i].File, set, func(f fileInfo, id uint64, set *roaring.Bitmap) (err error) {
 			dead, err = s.foldDeath(ctx, dead, m, f, id, set)
 			return err
 		}); err != nil {

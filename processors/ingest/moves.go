@@ -24,6 +24,7 @@ import (
 type moved struct {
 	Map    record.Ref
 	First  uint64 // file id of the first output
+	At     int64  // log offset of the completion
 	TimeMs int64  // table time of the completion
 }
 
@@ -81,7 +82,7 @@ func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.Co
 	for i := range fwd.Inputs() {
 		id := fwd.Inputs()[i].File
 		if f, ok := s.side.Files[id]; ok {
-			f.Moved = &moved{Map: j.Map, First: first, TimeMs: m.TimeMs}
+			f.Moved = &moved{Map: j.Map, First: first, At: m.Offset, TimeMs: m.TimeMs}
 			s.side.Files[id] = f
 			mine = true
 		}
@@ -92,7 +93,7 @@ func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.Co
 	for i := range j.Outputs {
 		s.side.Files[first+uint64(i)] = fileInfo{Record: j.Job.Plan, Added: m.Offset, Epoch: -1, FirstRow: -1, Name: j.Outputs[i].Name}
 	}
-	if m.Offset <= s.index.Offset() && s.stage != Running {
+	if m.Offset <= s.index.Offset() {
 		return nil
 	}
 	trace, err := fwd.Trace()
@@ -247,18 +248,21 @@ func (x *mover) take(offset, row int64, n int, trace *forward.Tracer, keys []*ro
 			x.entries = append(x.entries, e)
 		}
 	}
-	return awayDisk(s.index.Apply(x.entries, offset))
+	// The record's own offset stands only when all of it is folded. A move that is
+	// made again after a crash or a failed read finds its entry moved.
+	return awayDisk(s.index.Apply(x.entries, offset-1))
 }
 
-// eachNow calls fn with where positions of a file are now: through the jobs that
-// rewrote it since, to the file that the index names. A file that is none of this
-// shard's, or that nothing in the index can name, gives nothing.
-func (s *Shard) eachNow(ctx context.Context, id uint64, set *roaring.Bitmap, fn func(f fileInfo, id uint64, set *roaring.Bitmap) error) error {
+// eachNow calls fn with where positions of a file are at a log offset: through the
+// jobs that rewrote it before, to the file that the index names. (The side file may
+// be ahead of the index that is folded.) A file that is none of this shard's, or
+// that nothing in the index can name, gives nothing.
+func (s *Shard) eachNow(ctx context.Context, at int64, id uint64, set *roaring.Bitmap, fn func(f fileInfo, id uint64, set *roaring.Bitmap) error) error {
 	f, mine := s.side.Files[id]
 	if !mine {
 		return nil
 	}
-	if f.Moved == nil {
+	if f.Moved == nil || f.Moved.At >= at {
 		return fn(f, id, set)
 	}
 	b, err := s.cfg.Bodies.Get(ctx, &f.Moved.Map)
@@ -285,7 +289,7 @@ func (s *Shard) eachNow(ctx context.Context, id uint64, set *roaring.Bitmap, fn 
 			to.Add(images[n].Position)
 		}
 		images = images[n:]
-		if err := s.eachNow(ctx, f.Moved.First+uint64(output), to, fn); err != nil {
+		if err := s.eachNow(ctx, at, f.Moved.First+uint64(output), to, fn); err != nil {
 			return err
 		}
 	}

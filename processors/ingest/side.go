@@ -82,7 +82,7 @@ func (s *side) encode() []byte {
 		b = binary.AppendVarint(b, f.Moved.Map.Length)
 		b = append(b, f.Moved.Map.Hash[:]...)
 		b = binary.AppendUvarint(b, f.Moved.First)
-		b = binary.AppendVarint(b, f.Moved.TimeMs)
+		b = binary.AppendVarint(binary.AppendVarint(b, f.Moved.At), f.Moved.TimeMs)
 	}
 	b = binary.AppendUvarint(b, uint64(len(s.Requests)))
 	for i := range s.Requests {
@@ -155,7 +155,7 @@ func decodeSide(b []byte) (*side, error) {
 			fill(w.Map.Hash[:])
 			w.First, err = binary.ReadUvarint(r)
 			bad = errors.Join(bad, err)
-			w.TimeMs = varint()
+			w.At, w.TimeMs = varint(), varint()
 			f.Moved = w
 		}
 		s.Files[id] = f

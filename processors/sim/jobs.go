@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,6 +29,10 @@ func (m *member) dispatch() error {
 		}
 		if d != nil {
 			m.w.dispatched = append(m.w.dispatched, d)
+			if m.w.ever == nil {
+				m.w.ever = map[record.JobID]bool{}
+			}
+			m.w.ever[d.Job] = true
 		}
 	}
 	return nil
@@ -178,8 +183,18 @@ func (w *World) finishJobs() error {
 		all = append(all, done)
 	}
 	w.dispatched = nil
-	if len(open) > 0 {
-		return fmt.Errorf("%w: %d jobs are open and were never dispatched", errStuck, len(open))
+	// A worker that nothing is heard of any more: its job is released and done again.
+	silent := &record.ReleaseJob{Cause: "sim"}
+	for _, id := range w.sortedJobs(open) {
+		if !w.ever[id] {
+			return fmt.Errorf("%w: job %+v is open and was never dispatched", errStuck, id)
+		}
+		silent.Items = append(silent.Items, record.ReleasedJob{Job: id, Again: true})
+	}
+	if len(silent.Items) > 0 {
+		if err := w.request(tableName, w.tableID, silent); err != nil {
+			return err
+		}
 	}
 	if len(all) == 0 {
 		return nil
@@ -189,6 +204,17 @@ func (w *World) finishJobs() error {
 		return err
 	}
 	return w.request(tableName, w.tableID, c)
+}
+
+func (w *World) sortedJobs(set map[record.JobID]bool) []record.JobID {
+	var all []record.JobID
+	for id := range set {
+		all = append(all, id)
+	}
+	slices.SortFunc(all, func(a, b record.JobID) int {
+		return cmp.Or(cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Item, b.Item), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	return all
 }
 
 // strikeSome deletes some rows by position, of a file that is live or was.

@@ -46,7 +46,8 @@ type version struct {
 }
 
 // tomb is a deleted key's memory (K3).
-type tomb struct{ time, offset int64 }
+// tomb's at is the place of the dead version, or of the record that decided.
+type tomb struct{ time, offset, at int64 }
 
 // asked is a DeleteKeys.
 type asked struct {
@@ -322,7 +323,13 @@ func (m *model) delete(o *record.OutcomeMessage, a *record.AppendRows, k int, c 
 	delete(m.live, k)
 	delete(m.struck, k)
 	delete(wrote, k)
-	m.tombs[k] = tomb{o.TimeMs, o.Offset}
+	m.tombs[k] = tomb{o.TimeMs, o.Offset, o.Offset}
+}
+
+// entombed: K9. It says whether a key's end is above a request.
+func (m *model) entombed(k int, a *record.AppendRows, request int64) bool {
+	t, ok := m.tombs[k]
+	return ok && m.live[k] == nil && m.known(k, a) == nil && t.at >= request
 }
 
 // strike: P1–P5, K4. The versions that a DeletePositions names die, whatever
@@ -335,8 +342,8 @@ func (m *model) strike(o *record.OutcomeMessage, r *record.DeletePositions) erro
 		for _, k := range slices.Sorted(maps.Keys(m.live)) {
 			if m.live[k].value == value {
 				m.struck[k] = struckVersion{m.live[k], o.Offset}
+				m.tombs[k] = tomb{o.TimeMs, o.Offset, m.live[k].accepted}
 				delete(m.live, k)
-				m.tombs[k] = tomb{o.TimeMs, o.Offset}
 				m.w.saw["row struck"]++
 			}
 		}
@@ -351,10 +358,12 @@ func (m *model) answer(o *record.OutcomeMessage, a *record.AppendRows, at int64,
 		mine := m.w.shardOf(k) == p
 		switch {
 		case !mine:
-			m.strange(o, p, k, q, c)
+			m.strange(o, a, k, at, q, c)
 		case q.hasOrd && m.late(k, q.order, true):
 			c.LateIgnored++
 		case !q.hasOrd && m.known(k, a) != nil && m.known(k, a).accepted >= at:
+		case !q.hasOrd && m.entombed(k, a, at):
+			c.AbsentDeletes++
 		default:
 			m.delete(o, a, k, c, wrote)
 		}
@@ -363,14 +372,17 @@ func (m *model) answer(o *record.OutcomeMessage, a *record.AppendRows, at int64,
 
 // strange: the answer of a shard that the key is not of. It remembers, by
 // itself, what it was told.
-func (m *model) strange(o *record.OutcomeMessage, p, k int, q *asked, c *record.Counts) {
-	id := -1 - (p*m.w.opt.Keys + k) // a key of its own
+func (m *model) strange(o *record.OutcomeMessage, a *record.AppendRows, k int, at int64, q *asked, c *record.Counts) {
+	id := -1 - (int(a.Shard.Partition)*m.w.opt.Keys + k) // a key of its own
 	if q.hasOrd && m.late(id, q.order, true) {
 		c.LateIgnored++
 		return
 	}
 	c.AbsentDeletes++
-	m.tombs[id] = tomb{o.TimeMs, o.Offset}
+	if !q.hasOrd && m.entombed(id, a, at) {
+		return
+	}
+	m.tombs[id] = tomb{o.TimeMs, o.Offset, o.Offset}
 }
 
 // committed learns row ids from the snapshot's files and holds them against C6.

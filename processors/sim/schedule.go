@@ -391,6 +391,9 @@ func (w *World) quiesce() error {
 			return err
 		}
 		done := !busy && t.OpenJobs == 0 && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && w.outcomeNext() == int64(len(w.log))
+		for _, o := range w.owners {
+			done = done && o.shard.WantsDecided()
+		}
 		for p := range w.sources {
 			ended := false
 			for _, s := range t.Shards {

@@ -89,12 +89,13 @@ type World struct {
 	events     [][]event               // what each source record asks, by partition
 	asked      map[int64]asked         // DeleteKeys by log offset
 	encoder    *rows.KeyEncoder
-	faults     int                // store calls that may still fail
-	atWork     bool               // an owner is, whose calls to the store may fail
-	calm       bool               // no more faults
-	dispatched []*record.Dispatch // attempts at jobs, as the jobs topic has them
-	executed   []*compactor.Done  // that are not told to the log for good
-	struck     map[int64][]int64  // values whose rows a DeletePositions names, by its offset
+	faults     int                   // store calls that may still fail
+	atWork     bool                  // an owner is, whose calls to the store may fail
+	calm       bool                  // no more faults
+	dispatched []*record.Dispatch    // attempts at jobs, as the jobs topic has them
+	executed   []*compactor.Done     // that are not told to the log for good
+	ever       map[record.JobID]bool // attempts that were dispatched
+	struck     map[int64][]int64     // values whose rows a DeletePositions names, by its offset
 }
 
 // network holds appends on their way to the log, in their sender's order. It
