@@ -45,10 +45,12 @@ type chunk struct {
 	added   bits128
 	killed  bits128
 	gone    bits128
-	kills   []byte // delete blocks that the database lacks: low bits of the id, length, set
-	stored  int    // entries that the database has
+	dead    bits128 // files that the database has dead positions of, once deadKnown
+	kills   []byte  // delete blocks that the database lacks: low bits of the id, length, set
+	stored  int     // entries that the database has
 
 	dirty, marksDirty, touched bool
+	deadKnown                  bool
 }
 
 type chunkKey struct {

@@ -18,7 +18,7 @@ import (
 func (a *app) transactionCommand() *cobra.Command {
 	return group("transaction", "Read a table's log, and append to it",
 		"  varve transaction list shop.orders\n  varve transaction show shop.orders 17",
-		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand())
+		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand(), a.transactionExportCommand())
 }
 
 func (a *app) transactionListCommand() *cobra.Command {
@@ -26,6 +26,7 @@ func (a *app) transactionListCommand() *cobra.Command {
 		from  int64
 		limit int64
 		all   bool
+		since string
 	)
 	cmd := &cobra.Command{
 		Use:     "list TABLE",
@@ -37,11 +38,16 @@ func (a *app) transactionListCommand() *cobra.Command {
 			if from < 0 || limit < 0 {
 				return usagef("--from and --limit are 0 or more")
 			}
+			at, sinceMs, err := parseSince(since)
+			if err != nil {
+				return err
+			}
+			from = max(from, at)
 			return a.with(cmd.Context(), readRoles, func(s *session) error {
 				out := a.list("offset", "time", "type", "table", "outcome", "reason", "changed", "bytes", "what")
 				n := int64(0)
 				err := s.Transactions(cmd.Context(), args[0], from, func(d *processors.Decided) error {
-					if !all && d.Outcome.Table != args[0] {
+					if !all && d.Outcome.Table != args[0] || d.Record.TimeMs < sinceMs {
 						return nil
 					}
 					if n++; limit > 0 && n > limit {
@@ -60,6 +66,7 @@ func (a *app) transactionListCommand() *cobra.Command {
 	a.brokerFlags(cmd.Flags())
 	f := cmd.Flags()
 	f.Int64Var(&from, "from", 0, "first log `offset` to list")
+	f.StringVar(&since, "since", "", "records from a `time` on: a time, a duration before now (2h), or a log offset")
 	f.Int64Var(&limit, "limit", 0, "at most so many `records` (default: all)")
 	f.BoolVar(&all, "all", false, "records of all tables in the table's partition")
 	return cmd
