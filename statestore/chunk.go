@@ -3,7 +3,6 @@ package statestore
 import (
 	"cmp"
 	"encoding/binary"
-	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -153,9 +152,7 @@ func (c *chunk) addBody(offset int64, ref *record.Ref, dir string) string {
 	}
 	b := body{record: offset, length: ref.Length, hash: ref.Hash, dir: ref.Path}
 	if k := len(ref.Path) - 2*len(ref.Hash); k >= 0 {
-		var digits [2 * len(ref.Hash)]byte
-		hex.Encode(digits[:], ref.Hash[:])
-		if b.named = ref.Path[k:] == string(digits[:]); b.named {
+		if b.named = isHex(ref.Path[k:], ref.Hash[:]); b.named {
 			if ref.Path[:k] != dir {
 				dir = strings.Clone(ref.Path[:k])
 			}
