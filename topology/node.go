@@ -15,6 +15,7 @@ import (
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology/restcatalog"
@@ -80,6 +81,9 @@ type NodeOptions struct {
 	Monitor MonitorOptions
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
+	// Registry has the writers' schemas of formats that need a schema registry;
+	// without one their tables wait.
+	Registry source.SchemaSource
 	// Checkpoints say when the states are kept in the object store.
 	Checkpoints CheckpointOptions
 	// LockWait is how long a data folder may stay locked by another process,

@@ -28,7 +28,7 @@ type session struct {
 // and else as the data folder remembers.
 func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 	o := topology.NodeOptions{
-		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log, Client: a.client(),
+		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log, Client: a.client(), Registry: a.registry,
 	}
 	old, err := readNodeFacts(a.data)
 	if err != nil {
