@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -434,6 +435,9 @@ func (s *Store) bringDeaths(t *table, c *completion, i int, ch *chunk, f *fileEn
 			return err
 		}
 		if base := c.m.Inputs()[i].Dead; len(base) > 0 {
+			if bytes.Equal(dead, base) {
+				return nil
+			}
 			if dead, err = dv.Minus(nil, dead, base); err != nil {
 				return fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
 			}
