@@ -119,6 +119,8 @@ func what(d *processors.Decided) any {
 			len(v.Removed), len(v.Held), len(v.Set)+len(v.Unset), len(v.Schemas))
 	case *record.SkipSource:
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
+	case *record.Reshard:
+		return fmt.Sprintf("%s: %d partitions, %d shards to drain", v.Topic, v.Partitions, len(v.Ends))
 	case *record.RetireShard:
 		return fmt.Sprintf("%s/%d", v.Shard.Topic, v.Shard.Partition)
 	case *record.AlterTable:

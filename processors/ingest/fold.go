@@ -74,6 +74,9 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 	for i := range s.flight[0].files {
 		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 	}
+	if s.flight[0].pays {
+		s.side.Debts = nil
+	}
 	s.flight = append(s.flight[:0], s.flight[1:]...)
 	s.accepted(m.Offset, a.RequestTo)
 	s.keepSide(m)
@@ -332,7 +335,9 @@ func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *re
 	var dead []keyindex.Entry
 	for i := range a.Deletes {
 		f, mine := s.side.Files[a.Deletes[i].File]
-		if !mine {
+		if !mine || f.Record <= s.cfg.Base {
+			// What the shards had together when the topic was divided, each of
+			// them still names: whose row it is now kills it, and says so here.
 			continue
 		}
 		set, err := dv.ReadBitmap(bytes.Clone(a.Deletes[i].Bitmap))
