@@ -46,10 +46,9 @@ func (p *Bodies) Put(ctx context.Context, b []byte) (record.Ref, error) {
 	return r, nil
 }
 
-// MapPath is a fresh path of a forwarding map (F5).
-func (p *Bodies) MapPath() string {
-	id := record.NewRequestID()
-	return p.Prefix + "/maps/" + hex.EncodeToString(id[:])
+// MapPath is the path of a forwarding map of a fresh name (F5).
+func (p *Bodies) MapPath(name [16]byte) string {
+	return p.Prefix + "/maps/" + hex.EncodeToString(name[:])
 }
 
 // Get reads a body, or a forwarding map, and checks its length and hash.

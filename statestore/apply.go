@@ -138,12 +138,13 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 		sum := sha256.Sum256(s.effects)
 		out.Digest = [16]byte(sum[:])
 	}
-	h.Offset, h.LeaderEpoch, h.Checksum = r.Offset, r.LeaderEpoch, r.Checksum()
+	h.Offset, h.LeaderEpoch = r.Offset, r.LeaderEpoch
 	s.sample()
 	msg.Outcome, msg.TimeMs = out, t
 	s.scratch = record.EncodeOutcome(s.scratch[:0], &msg.Outcome)
 	s.hashed = chained(s.hashed[:0], &h.Chain, r, s.bodyRead, s.scratch)
 	h.Chain = sha256.Sum256(s.hashed)
+	h.Checksum, s.unsummed = 0, len(r.Key)+len(r.Header)+len(r.Value)
 	msg.Chain = h.Chain
 	s.applied, s.ahead = true, true
 	s.dropMaps()
@@ -157,6 +158,9 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 
 // recordBytes is about what a record takes in the log beside key and value.
 const recordBytes = 64
+
+// chainedHead is how many bytes of chained precede the record's own.
+const chainedHead = len(record.Hash{}) + 6*8
 
 // chained is what the next chain hash is taken of (L6). Lengths part the pieces.
 func chained(b []byte, prev *record.Hash, r *Record, body bool, outcome []byte) []byte {
@@ -212,8 +216,9 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 		return reject(record.NotActive), nil
 	}
 	env := &s.env
-	if t, ok := s.tables[s.names[string(r.Key)]]; ok {
-		env.Table = t.name // most likely the same string
+	tab := s.tables[s.names[string(r.Key)]]
+	if tab != nil {
+		env.Table = tab.name // most likely the same string
 	}
 	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, env); err != nil {
 		if errors.Is(err, record.ErrNewerForm) {
@@ -276,7 +281,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 			return out, nil
 		}
 	}
-	out, err := s.rules(r, t, env, body, msg)
+	out, err := s.rules(r, t, env, tab, body, msg)
 	if err != nil {
 		return outcomeOf{}, err
 	}
@@ -334,8 +339,9 @@ func (s *Store) forget() error {
 }
 
 // rules dispatches to a type's rules. What they decide beyond the record's
-// own bytes they write to s.effects.
-func (s *Store) rules(r *Record, t int64, env *record.Envelope, body []byte, msg *record.OutcomeMessage) (outcomeOf, error) {
+// own bytes they write to s.effects. tab is the table of that name where it is at
+// hand, or nil.
+func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body []byte, msg *record.OutcomeMessage) (outcomeOf, error) {
 	if env.Type == record.TypeAppendRows {
 		if err := s.rec.Decode(body); err != nil {
 			return reject(record.Undecodable), nil
@@ -351,18 +357,20 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, body []byte, msg
 	if env.Type == record.TypeSetApplyVersion {
 		return s.applyVersion(r, v.(*record.SetApplyVersion))
 	}
-	if id := s.names[env.Table]; id <= 0 {
+	if tab == nil {
 		// A table that is there had its name checked when it was made.
-		if schemas.CheckTableName(env.Table) != nil {
-			return reject(record.Undecodable), nil
+		if s.names[env.Table] <= 0 {
+			if schemas.CheckTableName(env.Table) != nil {
+				return reject(record.Undecodable), nil
+			}
+			if schemas.PartitionOf(env.Table, s.head.Partitions) != s.head.Partition {
+				return reject(record.WrongPartition), nil
+			}
 		}
-		if schemas.PartitionOf(env.Table, s.head.Partitions) != s.head.Partition {
-			return reject(record.WrongPartition), nil
+		var err error
+		if tab, err = s.lookup(env.Table); err != nil {
+			return outcomeOf{}, err
 		}
-	}
-	tab, err := s.lookup(env.Table)
-	if err != nil {
-		return outcomeOf{}, err
 	}
 	if env.Type == record.TypeCreateTable {
 		return s.createTable(r, t, env, v.(*record.CreateTable), tab, msg)

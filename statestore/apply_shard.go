@@ -308,6 +308,7 @@ func (s *Store) kill(c *chunk, b *record.DeleteBlock) {
 	if c.kills == nil {
 		if n := len(s.killLogs); n > 0 {
 			c.kills, s.killLogs = s.killLogs[n-1], s.killLogs[:n-1]
+			s.killRoom -= int64(cap(c.kills))
 		}
 	}
 	c.kill(b.File, b.Bitmap)

@@ -3,7 +3,6 @@ package statestore
 import (
 	"cmp"
 	"encoding/binary"
-	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -46,10 +45,12 @@ type chunk struct {
 	added   bits128
 	killed  bits128
 	gone    bits128
-	kills   []byte // delete blocks that the database lacks: low bits of the id, length, set
-	stored  int    // entries that the database has
+	dead    bits128 // files that the database has dead positions of, once deadKnown
+	kills   []byte  // delete blocks that the database lacks: low bits of the id, length, set
+	stored  int     // entries that the database has
 
 	dirty, marksDirty, touched bool
+	deadKnown                  bool
 }
 
 type chunkKey struct {
@@ -105,13 +106,29 @@ func (c *chunk) kill(id uint64, set []byte) {
 
 // killOrder is where the delete blocks are, by file.
 func (c *chunk) killOrder(dst []uint64) []uint64 {
-	for at := 0; at < len(c.kills); {
-		n, size := binary.Uvarint(c.kills[at+1:])
-		dst = append(dst, uint64(c.kills[at])<<56|uint64(at))
-		at += 1 + size + int(n)
+	var next [129]int // where the next block of a file goes, by the low bits of its id plus 1
+	n := 0
+	for at := 0; at < len(c.kills); n++ {
+		next[c.kills[at]&127+1]++
+		at = c.afterKill(at)
 	}
-	slices.Sort(dst)
+	for i := range 127 {
+		next[i+1] += next[i]
+	}
+	dst = slices.Grow(dst[:0], n)[:n]
+	for at := 0; at < len(c.kills); {
+		bit := c.kills[at] & 127
+		dst[next[bit]] = uint64(bit)<<56 | uint64(at)
+		next[bit]++
+		at = c.afterKill(at)
+	}
 	return dst
+}
+
+// afterKill is where the delete block behind the one at at begins.
+func (c *chunk) afterKill(at int) int {
+	n, size := binary.Uvarint(c.kills[at+1:])
+	return at + 1 + size + int(n)
 }
 
 // killsOf appends the delete blocks of the file that order[i] is of, and
@@ -135,9 +152,7 @@ func (c *chunk) addBody(offset int64, ref *record.Ref, dir string) string {
 	}
 	b := body{record: offset, length: ref.Length, hash: ref.Hash, dir: ref.Path}
 	if k := len(ref.Path) - 2*len(ref.Hash); k >= 0 {
-		var digits [2 * len(ref.Hash)]byte
-		hex.Encode(digits[:], ref.Hash[:])
-		if b.named = ref.Path[k:] == string(digits[:]); b.named {
+		if b.named = isHex(ref.Path[k:], ref.Hash[:]); b.named {
 			if ref.Path[:k] != dir {
 				dir = strings.Clone(ref.Path[:k])
 			}

@@ -125,9 +125,10 @@ func (s *Store) openJob(table int64, id jobID) (*openJob, error) {
 	return decodeOpenJob(b)
 }
 
+// doneJob is nil while the job is open.
 func (s *Store) doneJob(table int64, id jobID) (*doneJob, error) {
 	b, err := s.get(jobKey(keyDone, table, id))
-	if err != nil {
+	if err != nil || b == nil {
 		return nil, err
 	}
 	d := dec{b: b}
@@ -166,15 +167,29 @@ type JobInfo struct {
 	Since    int64 // offset of the record that asked for this attempt
 }
 
-// OpenJobs calls fn with a table's jobs that are not completed, in order.
+// OpenJobs calls fn with a table's jobs that are not completed, in order. fn may
+// call the store.
 func (s *Store) OpenJobs(tableID int64, fn func(*JobInfo) error) error {
+	all, err := s.openJobs(tableID)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if err := fn(&all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) openJobs(tableID int64) (all []JobInfo, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, err := s.tableByID(tableID)
 	if err != nil || t == nil {
-		return err
+		return nil, err
 	}
-	return s.eachOpenJob(tableID, func(id jobID, j *openJob) error {
+	return all, s.eachOpenJob(tableID, func(id jobID, j *openJob) error {
 		x := JobInfo{
 			JobNotice: JobNotice{t.name, tableID, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}},
 			Strategy:  j.strategy, Inputs: len(j.inputs), Since: j.since,
@@ -182,7 +197,8 @@ func (s *Store) OpenJobs(tableID int64, fn func(*JobInfo) error) error {
 		for i := range j.inputs {
 			x.Rows += j.inputs[i].rows
 		}
-		return fn(&x)
+		all = append(all, x)
+		return nil
 	})
 }
 

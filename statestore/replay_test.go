@@ -61,7 +61,7 @@ func replayEquals(want *statestore.Store, log []statestore.Record, chains []reco
 		r := log[st.Head().Offset+1]
 		// Apply keeps nothing of the record's bytes.
 		r.Key, r.Header, r.Value = slices.Clone(r.Key), slices.Clone(r.Header), slices.Clone(r.Value)
-		out, err := st.Apply(&r)
+		out, err := applyFetching(st, &r)
 		if err != nil {
 			return err
 		}

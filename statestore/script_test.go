@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.NoChange; r++ {
+	for r := record.ReasonNone; r <= record.WrongDead; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -251,7 +251,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.fs = clone
 		s.open()
 		return s.catchUp(t)
-	case "table", "shards", "files", "frozen", "head", "due", "unsent", "definition", "partition":
+	case "jobs", "table", "shards", "files", "frozen", "head", "due", "unsent", "definition", "partition":
 		return s.show(t, d.Cmd, a)
 	case "sent":
 		s.st.Sent(number(t, a.names[0]))
@@ -267,7 +267,7 @@ func (s *script) apply(t *testing.T, r statestore.Record, as string) string {
 	if r.LeaderEpoch < 0 {
 		r.Offset -= int64(r.LeaderEpoch)
 	}
-	out, err := s.st.Apply(&r)
+	out, err := applyFetching(s.st, &r)
 	if err != nil {
 		return "stopped: " + sentinel(err)
 	}
@@ -276,6 +276,9 @@ func (s *script) apply(t *testing.T, r statestore.Record, as string) string {
 	}
 	s.log, s.chains = append(s.log, r), append(s.chains, out.Chain)
 	s.reasons[out.Outcome.Reason] = true
+	if err := out.Outcome.RejectedItems(1<<20, func(_ int, r record.Reason) { s.reasons[r] = true }); err != nil {
+		t.Fatal(err)
+	}
 	text := outcomeText(&out)
 	if !s.hold {
 		text += s.commit(t)
@@ -306,7 +309,7 @@ func outcomeText(m *record.OutcomeMessage) string {
 	if o.Changed {
 		text += " changed"
 	}
-	return text
+	return text + rejectedItems(o)
 }
 
 // commit commits and tells the derived outcomes and the cuts that can be sent now.
@@ -328,6 +331,9 @@ func (s *script) commit(t *testing.T) string {
 	for _, c := range o.Cuts {
 		text += fmt.Sprintf("\n  publish %s, built at @%d", c.Table, c.Build)
 	}
+	for _, j := range o.Jobs {
+		text += fmt.Sprintf("\n  dispatch job %d %d, attempt %d", j.Job.Plan, j.Job.Item, j.Job.Attempt)
+	}
 	return text
 }
 
@@ -335,7 +341,7 @@ func (s *script) commit(t *testing.T) string {
 func (s *script) catchUp(t *testing.T) string {
 	from := s.st.Head().Offset + 1
 	for i := from; i < int64(len(s.log)); i++ {
-		out, err := s.st.Apply(&s.log[i])
+		out, err := applyFetching(s.st, &s.log[i])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,6 +438,16 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = &record.SnapshotFailed{Cut: a.num("cut", p.Cut), Build: a.num("build", p.Build), Attempt: a.num("attempt", 1), Cause: a.str("cause", "store")}
 	case "base":
 		v = s.baseFrom(t, a)
+	case "plan":
+		p := planFrom(a)
+		s.wholeFiles(t, a.table(), p)
+		v = p
+	case "complete":
+		v = s.completeFrom(t, a)
+	case "release":
+		v = releaseFrom(a)
+	case "positions":
+		v = &record.DeletePositions{Deletes: s.appendFrom(a).Deletes}
 	case "again":
 		// The same bytes once more.
 		r := s.log[number(t, a.names[0])]
@@ -448,7 +464,7 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 	env.TableID = a.num("table-id", env.TableID)
 	env.TypeVersion = uint16(a.num("type-version", 1))
 	env.Type = record.Type(a.num("type", int64(record.TypeOf(v))))
-	if env.Type != record.TypeAppendRows {
+	if env.Type != record.TypeAppendRows && env.Type != record.TypeCompleteJob {
 		env.Request = requestID(a.num("id", int64(len(s.log))))
 		if a.has("no-id") {
 			env.Request = record.RequestID{}
@@ -829,8 +845,14 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 			if f.Published {
 				fmt.Fprintf(&b, ", row id %d, sequence %d", f.RowID, f.Sequence)
 			}
-			if f.Gone {
+			switch {
+			case f.Moved:
+				b.WriteString(", moved")
+			case f.Gone:
 				b.WriteString(", gone")
+			}
+			if f.Job {
+				b.WriteString(", in a job")
 			}
 			if f.Dead != nil {
 				fmt.Fprintf(&b, ", dead %s", positionText(t, f.Dead))
@@ -843,6 +865,8 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	case "jobs":
+		return s.jobsText(t, i.ID)
 	case "partition":
 		p, err := hex.DecodeString(a.str("tuple", ""))
 		if err != nil {
@@ -879,6 +903,9 @@ func frozenText(t testing.TB, f *statestore.FrozenCut) string {
 		fmt.Fprintf(&b, "%s rows %d", fileName(x.ID), x.Rows)
 		if x.Added {
 			b.WriteString(" added")
+		}
+		if x.Moved {
+			b.WriteString(" moved,")
 		}
 		if x.Removed {
 			b.WriteString(" removed")

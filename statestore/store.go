@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/varve-io/varve/schemas/record"
@@ -118,12 +120,14 @@ type Store struct {
 	targets   []target
 	aimRows   int64  // rows of the file that aim looked at last
 	bodyDir   string // folder of the newest body
-	hashed    []byte
+	hashed    []byte // what the newest chain hash was taken of
+	unsummed  int    // bytes of the newest record in hashed that head.Checksum lacks
 	scratch   []byte
 	key       []byte
 	sets      [][]byte
 	killOrder []uint64
 	killLogs  [][]byte // room for delete blocks, to be used again
+	killRoom  int64    // bytes of it
 	arena     []byte   // the newest outcome messages
 }
 
@@ -132,6 +136,8 @@ const (
 	maxCachedChunks = 1 << 14
 	maxCachedTuples = 1 << 17
 	nearChunks      = 1 << 10
+	// blockSize is that of the database's tables: each block is a write of its own.
+	blockSize = 32 << 10
 	// writeBackLog is how many bytes of log may have to be applied again after a crash.
 	writeBackLog = 64 << 20
 )
@@ -171,7 +177,10 @@ func Open(dir string, opt Options) (*Store, error) {
 	po.L0CompactionThreshold = 8
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		po.Levels[i].BlockSize = blockSize
 	}
+	// Level 0 lives until the next merge, and half of what is in it are hashes.
+	po.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	db, err := pebble.Open(dir, po)
 	if err != nil {
 		return nil, fmt.Errorf("open the state in %s: %w", dir, err)
@@ -209,7 +218,17 @@ func (s *Store) Flush() error {
 func (s *Store) Head() Head {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sumLast()
 	return s.head
+}
+
+// sumLast takes the checksum of the last record, which few ask for, from what its
+// chain hash was taken of.
+func (s *Store) sumLast() {
+	if s.unsummed > 0 {
+		s.head.Checksum = crc32.Checksum(s.hashed[chainedHead:chainedHead+s.unsummed], castagnoli)
+		s.unsummed = 0
+	}
 }
 
 func (s *Store) loadHead() error {

@@ -214,10 +214,15 @@ func countList(c *record.Counts) []*int64 {
 }
 
 func addCounts(to, c *record.Counts) {
-	from := countList(c)
-	for i, v := range countList(to) {
-		*v += *from[i]
-	}
+	to.Events += c.Events
+	to.Upserts += c.Upserts
+	to.Deletes += c.Deletes
+	to.LateIgnored += c.LateIgnored
+	to.AbsentDeletes += c.AbsentDeletes
+	to.Control += c.Control
+	to.DeadUpserts += c.DeadUpserts
+	to.DeadDeletes += c.DeadDeletes
+	to.DeadOther += c.DeadOther
 }
 
 func encHead(e *enc, h *CatalogHead) {

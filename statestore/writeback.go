@@ -121,6 +121,7 @@ func (s *Store) fill(b *pebble.Batch) error {
 			return err
 		}
 	}
+	s.sumLast()
 	if err := b.Set([]byte{keyHead}, s.head.encode(), nil); err != nil { // h
 		return err
 	}
@@ -252,6 +253,7 @@ func (s *Store) fillKills(b *pebble.Batch, c *chunk) error {
 		}
 		s.scratch = set
 		k := s.key16(keyDead, uint64(c.key.table), c.entries[e].id)
+		c.dead.set(uint(c.entries[e].id & 127))
 		if e >= c.stored {
 			err = b.Set(k, set, nil)
 		} else {
@@ -261,15 +263,16 @@ func (s *Store) fillKills(b *pebble.Batch, c *chunk) error {
 			return err
 		}
 	}
-	if cap(c.kills) <= maxKillRoom {
-		s.killLogs = append(s.killLogs, c.kills[:0])
+	if n := int64(cap(c.kills)); s.killRoom+n <= s.opt.WriteBack/killRoomPart {
+		s.killLogs, s.killRoom = append(s.killLogs, c.kills[:0]), s.killRoom+n
 	}
 	c.kills = nil
 	return nil
 }
 
-// maxKillRoom bounds what is kept to be used again.
-const maxKillRoom = 16 << 10
+// Room for delete blocks that is kept to be used again may take one part of so many
+// of what may be held.
+const killRoomPart = 2
 
 // key16 is a key in scratch memory, with room for 8 more bytes.
 func (s *Store) key16(space byte, a, b uint64) []byte {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -41,7 +42,44 @@ type ReplayOptions struct {
 	Bodies objstore.Store
 	// Publish makes and commits a cut's snapshot. Default: a publisher over Store.
 	Publish func(ctx context.Context, f *statestore.FrozenCut) (publisher.Result, error)
-	Logger  *slog.Logger
+	// StateOnly builds states and publishes nothing.
+	StateOnly bool
+	// Compare is a lake that what is published is held against, byte by byte, as
+	// are the chain hashes of its checkpoints and, where the log is a topic, of the
+	// outcomes. Nothing is written to it.
+	Compare objstore.Store
+	// Against is a data folder on which no node runs: a state of it that stands
+	// where the replay ended is held against the one that was built, key by key.
+	Against string
+	// Exports are files of Conn.Export to read in place of the topic, each of
+	// another partition. Brokers, Client and Data are not used then.
+	Exports []string
+	// Expect, if not zero, is the deployment that the log must be of.
+	Expect [16]byte
+	// Partitions are those to replay. Default: all.
+	Partitions []int32
+	To         ReplayTo
+	// Told hears how far the replay is. Default: nobody.
+	Told   func(ReplayProgress)
+	Logger *slog.Logger
+}
+
+// ReplayTo is where a replay ends: the end of the log, unless one is set.
+type ReplayTo struct {
+	Offset   *int64 // the last one that is applied
+	TimeMs   int64  // by the records' times: the first later one is not applied
+	Snapshot int64  // the record that confirms it is the last one
+}
+
+// ReplayProgress is how far a replay is.
+type ReplayProgress struct {
+	Partition  int32
+	Next, End  int64 // offsets
+	Records    int64 // of all partitions
+	Elapsed    time.Duration
+	PerSecond  float64
+	Left       time.Duration // of this partition
+	Cuts, Same int64         // published again, objects that were the same
 }
 
 // Replayed is what a replay came to.
@@ -49,6 +87,13 @@ type Replayed struct {
 	Heads   []statestore.Head // by partition: equal to the node's own at the same offset
 	Records int64
 	Cuts    int // accepted and published again
+	// Compared and Gone are objects of metadata that the lake has with the same
+	// bytes, and those that are not there any more, as after an expiry.
+	Compared, Gone int64
+	// Chains is how many chain hashes of outcomes and checkpoints were the same,
+	// States how many of Against's states.
+	Chains, States int64
+	Elapsed        time.Duration
 }
 
 // replayCommitEvery bounds what is applied between two commits, in records.
@@ -69,42 +114,36 @@ func Replay(ctx context.Context, o ReplayOptions) (_ *Replayed, err error) {
 		o.Bodies = o.Store
 	}
 	bodies := processors.NewBodies(o.Bodies, o.Deployment)
-	if o.Publish == nil {
+	if o.Publish == nil && !o.StateOnly {
 		o.Publish = publisher.New(publisher.Config{Store: o.Store, Bodies: bodies, Logger: o.Logger}).Publish
 	}
 	if es, err := os.ReadDir(o.State); err == nil && len(es) > 0 {
 		return nil, fmt.Errorf("%w: %s is not empty; a replay builds its state from nothing", ErrConfig, o.State)
 	}
-	client := o.Client
-	client.Brokers = o.Brokers
-	if len(client.Brokers) == 0 {
-		b, err := OpenBroker(BrokerOptions{Dir: filepath.Join(o.Data, "broker"), Logger: o.Logger})
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, b.Close()) }()
-		client.Brokers = []string{b.Addr()}
-	}
-	a, err := NewAdmin(client)
+	began := time.Now()
+	src, err := openReplaySource(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer a.Close()
-	if err := a.Ping(ctx, 0); err != nil {
-		return nil, err
-	}
-	topic := o.Deployment + ".transactions"
-	ends, err := a.Offsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, src.close()) }()
 	out := &Replayed{}
-	for p := range ends {
-		r := replay{o: &o, bodies: bodies, out: out, pending: map[int64]*record.SnapshotCommitted{}}
-		if err := r.partition(ctx, client, topic, int32(p), ends[p].High); err != nil {
-			return nil, fmt.Errorf("replay of topic %s partition %d: %w", topic, p, err)
-		}
+	var checks *compared
+	if o.Compare != nil && !o.StateOnly {
+		checks = &compared{Store: o.Store, lake: o.Compare, out: out}
+		o.Publish = publisher.New(publisher.Config{Store: checks, Bodies: bodies, Logger: o.Logger}).Publish
 	}
+	found := false
+	for i := range src.parts {
+		r := replay{o: &o, bodies: bodies, out: out, src: src, part: &src.parts[i], checks: checks, began: began, pending: map[int64]*record.SnapshotCommitted{}}
+		if err := r.partition(ctx); err != nil {
+			return nil, fmt.Errorf("replay of %s: %w", r.part.name, err)
+		}
+		found = found || r.ended
+	}
+	if !found && o.To.Snapshot != 0 {
+		return nil, fmt.Errorf("%w: the log confirms no snapshot %d; \"varve snapshots TABLE\" shows those of a table", ErrConfig, o.To.Snapshot)
+	}
+	out.Elapsed = time.Since(began)
 	return out, nil
 }
 
@@ -113,41 +152,77 @@ type replay struct {
 	o       *ReplayOptions
 	bodies  *processors.Bodies
 	out     *Replayed
+	src     *replaySource
+	part    *replayPart
+	checks  *compared // nil: what is published is not compared
+	began   time.Time
 	store   *statestore.Store
 	pending map[int64]*record.SnapshotCommitted // by table: published, not confirmed yet
 	applied int                                 // since the last commit
+	ended   bool                                // at the snapshot that was asked for
+	chains  *chainCheck                         // nil: none
 }
 
-func (r *replay) partition(ctx context.Context, client ClientOptions, topic string, p int32, end int64) (err error) {
-	if r.store, err = statestore.Open(filepath.Join(r.o.State, strconv.Itoa(int(p))), statestore.Options{Log: r.o.Logger}); err != nil {
+func (r *replay) partition(ctx context.Context) (err error) {
+	p := r.part
+	if r.store, err = statestore.Open(filepath.Join(r.o.State, strconv.Itoa(int(p.partition))), statestore.Options{Log: r.o.Logger}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.store.Close()) }()
-	log, err := OpenLogReader(ctx, client, ReaderOptions{Topic: topic, Partition: p})
+	log, err := r.src.records(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	for log.Next() < end {
-		rs, err := log.Poll(ctx, time.Second, 0)
+	defer log.close()
+	if r.o.Compare != nil {
+		if r.chains, err = r.src.openChains(ctx, r.o, p); err != nil {
+			return err
+		}
+		defer r.chains.close()
+	}
+	from, began, told := r.out.Records, time.Now(), time.Now()
+	stop := false
+	for !stop {
+		rs, err := log.next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
 		if err != nil {
 			return err
 		}
 		for i := range rs {
-			if rs[i].Offset >= end {
+			if to := r.o.To; to.TimeMs != 0 && rs[i].TimeMs > to.TimeMs {
+				stop = true
 				break
 			}
-			rec := stateRecord(&rs[i])
-			if err := r.apply(ctx, &rec); err != nil {
-				return fmt.Errorf("log offset %d: %w", rec.Offset, err)
+			if err := r.apply(ctx, &rs[i]); err != nil {
+				return fmt.Errorf("log offset %d: %w", rs[i].Offset, err)
 			}
+			if h := r.store.Head(); rs[i].Offset == 0 && r.o.Expect != ([16]byte{}) && h.Deployment != r.o.Expect {
+				return fmt.Errorf("%w: it is the log of deployment %x, not of %x: a topic that was made again, or the folder of another one; name those that belong together", ErrConfig, h.Deployment, r.o.Expect)
+			}
+			if r.ended {
+				stop = true
+				break
+			}
+		}
+		if r.o.Told != nil && time.Since(told) > 100*time.Millisecond {
+			told = time.Now()
+			done := r.out.Records - from
+			g := ReplayProgress{Partition: p.partition, Next: r.store.Head().Offset + 1, End: p.end, Records: r.out.Records, Elapsed: time.Since(r.began),
+				Cuts: int64(r.out.Cuts), Same: r.out.Compared}
+			if s := time.Since(began).Seconds(); s > 0 && done > 0 {
+				g.PerSecond = float64(done) / s
+				g.Left = time.Duration(float64(p.end-g.Next) / g.PerSecond * float64(time.Second))
+			}
+			r.o.Told(g)
 		}
 	}
 	if err := r.commit(ctx); err != nil {
 		return err
 	}
 	r.out.Heads = append(r.out.Heads, r.store.Head())
-	return nil
+	return r.against(ctx)
 }
 
 func (r *replay) apply(ctx context.Context, rec *statestore.Record) error {
@@ -163,8 +238,14 @@ func (r *replay) apply(ctx context.Context, rec *statestore.Record) error {
 	}
 	r.out.Records++
 	r.applied++
+	if r.chains != nil {
+		n, err := r.chains.check(ctx, &out)
+		if r.out.Chains += n; err != nil {
+			return err
+		}
+	}
 	if out.Outcome.Code == record.Accepted && typ == record.TypeSnapshotCommitted {
-		if err := r.confirmed(ctx, rec, out.TableID); err != nil {
+		if err := r.confirmed(ctx, rec, &out); err != nil {
 			return err
 		}
 	}
@@ -185,6 +266,9 @@ func (r *replay) commit(ctx context.Context) error {
 		r.store.Sent(box.Outcomes[n-1].Offset)
 	}
 	for _, c := range box.Cuts {
+		if r.o.StateOnly {
+			break
+		}
 		f, err := r.store.Frozen(c.TableID)
 		if err != nil {
 			return err
@@ -193,6 +277,9 @@ func (r *replay) commit(ctx context.Context) error {
 			continue
 		}
 		res, err := r.o.Publish(ctx, f)
+		if err == nil && r.checks != nil {
+			err = r.checks.found(c.Table, c.Build)
+		}
 		if err != nil {
 			return err
 		}
@@ -203,22 +290,33 @@ func (r *replay) commit(ctx context.Context) error {
 }
 
 // confirmed holds the record of a snapshot against the one that was made again.
-func (r *replay) confirmed(ctx context.Context, rec *statestore.Record, table int64) error {
-	mine := r.pending[table]
-	if mine == nil {
-		return fmt.Errorf("%w: table %d: the log confirms a snapshot that no cut asked for", ErrReplayDiffers, table)
-	}
-	delete(r.pending, table)
-	want, err := record.EncodeBody(nil, mine)
-	if err != nil {
-		return err
-	}
+func (r *replay) confirmed(ctx context.Context, rec *statestore.Record, out *record.OutcomeMessage) error {
 	_, got, err := r.bodies.Open(ctx, rec.Key, rec.Header, rec.Value)
 	if err != nil {
 		return err
 	}
+	if to := r.o.To.Snapshot; to != 0 {
+		v, err := record.DecodeBody(record.TypeSnapshotCommitted, 1, got)
+		if err != nil {
+			return err
+		}
+		c, ok := v.(*record.SnapshotCommitted)
+		r.ended = ok && c.SnapshotID == to
+	}
+	if r.o.StateOnly {
+		return nil
+	}
+	mine := r.pending[out.TableID]
+	if mine == nil {
+		return fmt.Errorf("%w: table %s: the log confirms a snapshot that no cut asked for", ErrReplayDiffers, out.Table)
+	}
+	delete(r.pending, out.TableID)
+	want, err := record.EncodeBody(nil, mine)
+	if err != nil {
+		return err
+	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("%w: table %d: the snapshot of build offset %d is not the one that was committed", ErrReplayDiffers, table, mine.Build)
+		return fmt.Errorf("%w: table %s, partition %d: the snapshot of build offset %d is not the one that was committed", ErrReplayDiffers, out.Table, r.part.partition, mine.Build)
 	}
 	return nil
 }

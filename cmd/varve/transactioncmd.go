@@ -18,7 +18,7 @@ import (
 func (a *app) transactionCommand() *cobra.Command {
 	return group("transaction", "Read a table's log, and append to it",
 		"  varve transaction list shop.orders\n  varve transaction show shop.orders 17",
-		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand())
+		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand(), a.transactionExportCommand())
 }
 
 func (a *app) transactionListCommand() *cobra.Command {
@@ -26,6 +26,7 @@ func (a *app) transactionListCommand() *cobra.Command {
 		from  int64
 		limit int64
 		all   bool
+		since string
 	)
 	cmd := &cobra.Command{
 		Use:     "list TABLE",
@@ -37,11 +38,16 @@ func (a *app) transactionListCommand() *cobra.Command {
 			if from < 0 || limit < 0 {
 				return usagef("--from and --limit are 0 or more")
 			}
+			at, sinceMs, err := parseSince(since)
+			if err != nil {
+				return err
+			}
+			from = max(from, at)
 			return a.with(cmd.Context(), readRoles, func(s *session) error {
 				out := a.list("offset", "time", "type", "table", "outcome", "reason", "changed", "bytes", "what")
 				n := int64(0)
 				err := s.Transactions(cmd.Context(), args[0], from, func(d *processors.Decided) error {
-					if !all && d.Outcome.Table != args[0] {
+					if !all && d.Outcome.Table != args[0] || d.Record.TimeMs < sinceMs {
 						return nil
 					}
 					if n++; limit > 0 && n > limit {
@@ -60,6 +66,7 @@ func (a *app) transactionListCommand() *cobra.Command {
 	a.brokerFlags(cmd.Flags())
 	f := cmd.Flags()
 	f.Int64Var(&from, "from", 0, "first log `offset` to list")
+	f.StringVar(&since, "since", "", "records from a `time` on: a time, a duration before now (2h), or a log offset")
 	f.Int64Var(&limit, "limit", 0, "at most so many `records` (default: all)")
 	f.BoolVar(&all, "all", false, "records of all tables in the table's partition")
 	return cmd
@@ -117,6 +124,25 @@ func what(d *processors.Decided) any {
 	case *record.CatalogBase:
 		return fmt.Sprintf("sequence %d, next row id %d, %d snapshots removed, %d held, %d properties, %d schemas", v.Sequence, v.NextRowID,
 			len(v.Removed), len(v.Held), len(v.Set)+len(v.Unset), len(v.Schemas))
+	case *record.PlanJobs:
+		files := 0
+		for i := range v.Items {
+			files += len(v.Items[i].Inputs)
+		}
+		return fmt.Sprintf("%d jobs of %d files", len(v.Items), files) + rejectedItems(d, len(v.Items))
+	case *record.CompleteJob:
+		files, rows := 0, int64(0)
+		for i := range v.Items {
+			files += len(v.Items[i].Outputs)
+			for k := range v.Items[i].Outputs {
+				rows += v.Items[i].Outputs[k].Rows
+			}
+		}
+		return fmt.Sprintf("%d jobs: %d files of %d rows", len(v.Items), files, rows) + rejectedItems(d, len(v.Items))
+	case *record.ReleaseJob:
+		return fmt.Sprintf("%d jobs: %s", len(v.Items), v.Cause) + rejectedItems(d, len(v.Items))
+	case *record.DeletePositions:
+		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.SkipSource:
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
 	case *record.Reshard:
@@ -131,6 +157,20 @@ func what(d *processors.Decided) any {
 		return text
 	}
 	return nil
+}
+
+// rejectedItems tells how many items of a batch record were rejected, and why the
+// first of them.
+func rejectedItems(d *processors.Decided, n int) string {
+	bad, why := 0, record.ReasonNone
+	if err := d.Outcome.Outcome.RejectedItems(n, func(_ int, r record.Reason) {
+		if bad++; bad == 1 {
+			why = r
+		}
+	}); err != nil || bad == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d rejected: %s", bad, why)
 }
 
 func (a *app) transactionShowCommand() *cobra.Command {

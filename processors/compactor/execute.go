@@ -19,6 +19,15 @@ type Executor struct {
 	Bodies *processors.Bodies
 	// PlainIntegers is Job's.
 	PlainIntegers bool
+	// Fresh gives names that nobody has used (F5). Default: 128 random bits.
+	Fresh func() [16]byte
+}
+
+func (e *Executor) fresh() [16]byte {
+	if e.Fresh != nil {
+		return e.Fresh()
+	}
+	return [16]byte(record.NewRequestID())
 }
 
 // Done is an executed job: what a CompleteJob says of it, and the metrics of its
@@ -58,7 +67,7 @@ func (e *Executor) Execute(ctx context.Context, d *record.Dispatch, progress fun
 	}
 	var keys []string
 	job.Open = func(ctx context.Context, _ int) (Sink, error) {
-		name := [16]byte(record.NewRequestID())
+		name := e.fresh()
 		key, ok := e.Store.Key(def.Location + "/data/" + schemas.JobFileName(name))
 		if !ok {
 			return nil, fmt.Errorf("%w: table location %s is not in the warehouse %s", ErrDispatch, def.Location, e.Store.Location(""))
@@ -67,7 +76,7 @@ func (e *Executor) Execute(ctx context.Context, d *record.Dispatch, progress fun
 		keys = append(keys, key)
 		return e.Store.Writer(ctx, key)
 	}
-	done.Job.Map.Path = e.Bodies.MapPath()
+	done.Job.Map.Path = e.Bodies.MapPath(e.fresh())
 	mapFile, err := e.Store.Writer(ctx, done.Job.Map.Path)
 	if err != nil {
 		return nil, fmt.Errorf("write a forwarding map: %w", err)

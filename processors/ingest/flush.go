@@ -87,6 +87,11 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 					v.hasOrd, v.order = true, a.req.Order
 				} else if v.row >= 0 || indexLive && (f.Pending || s.side.Files[f.File].Record >= a.req.Offset) {
 					continue // accepted above the request: it stays
+				} else if !live && !v.touch && f.Present && f.File == 0 && (f.Pending || f.Offset >= a.req.Offset) {
+					// The version that died was above the request, or its end was: that
+					// tombstone stays, whether or not its maker knew of this request.
+					p.counts.AbsentDeletes++
+					continue
 				}
 				if live {
 					p.counts.Deletes++
@@ -449,7 +454,7 @@ func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *recor
 	if err != nil {
 		return fmt.Errorf("write a data file: %w", err)
 	}
-	key, err := s.fileKey(s.epoch, id)
+	key, err := s.fileKey(fileInfo{Epoch: s.epoch}, id)
 	if err != nil {
 		return err
 	}
@@ -467,12 +472,17 @@ func (s *Shard) writeFile(ctx context.Context, a *record.AppendRows, body *recor
 }
 
 // fileKey is the object key of one of the shard's files.
-func (s *Shard) fileKey(epoch int64, id uint64) (string, error) {
-	return s.fileKeyIn(s.def.Location, epoch, id)
+func (s *Shard) fileKey(f fileInfo, id uint64) (string, error) {
+	return s.fileKeyIn(s.def.Location, f, id)
 }
 
-func (s *Shard) fileKeyIn(location string, epoch int64, id uint64) (string, error) {
-	loc := location + "/data/" + schemas.DataFileName(s.cfg.TableID, epoch, statestore.FileCounter(id))
+func (s *Shard) fileKeyIn(location string, f fileInfo, id uint64) (string, error) {
+	loc := location + "/data/"
+	if f.Name != [16]byte{} {
+		loc += schemas.JobFileName(f.Name)
+	} else {
+		loc += schemas.DataFileName(s.cfg.TableID, f.Epoch, statestore.FileCounter(id))
+	}
 	key, ok := s.cfg.Store.Key(loc)
 	if !ok {
 		return "", fmt.Errorf("table location %s is not in the warehouse %s", location, s.cfg.Store.Location(""))

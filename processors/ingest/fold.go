@@ -72,7 +72,7 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 		s.index.Expire(a.Forgets)
 	}
 	for i := range s.flight[0].files {
-		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
+		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Added: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 	}
 	if s.flight[0].pays {
 		s.side.Debts = nil
@@ -127,7 +127,7 @@ func (s *Shard) keepSide(m *record.OutcomeMessage) {
 func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
 	if m.Offset > s.side.Offset {
 		for i := range a.Files {
-			s.side.Files[a.Files[i].ID] = fileInfo{Record: m.Offset, Epoch: a.Epoch, FirstRow: -1}
+			s.side.Files[a.Files[i].ID] = fileInfo{Record: m.Offset, Added: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 		}
 	}
 	if s.index == nil || m.Offset <= s.index.Offset() {
@@ -156,7 +156,7 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 	}
 	for i := range a.Files {
 		f := &a.Files[i]
-		rows, err := s.readEntries(ctx, a.Epoch, f.ID, f.Rows)
+		rows, err := s.readEntries(ctx, fileInfo{Epoch: a.Epoch}, f.ID, f.Rows)
 		if err != nil {
 			return err
 		}
@@ -218,6 +218,8 @@ func (s *Shard) foldAnswer(m *record.OutcomeMessage, by *record.AppendRows, a *a
 		hasOrd, order = true, a.req.Order
 	case f.Present && f.File != 0 && s.side.Files[f.File].Record >= a.req.Offset:
 		return nil
+	case f.Present && f.File == 0 && f.Offset >= a.req.Offset:
+		return nil // as its maker did, who may have taken the version for live
 	}
 	if !hasOrd {
 		order = 0
@@ -236,8 +238,8 @@ type fileColumns struct {
 	n     int
 }
 
-func (s *Shard) readColumns(ctx context.Context, epoch int64, id uint64) (*fileColumns, error) {
-	key, err := s.fileKey(epoch, id)
+func (s *Shard) readColumns(ctx context.Context, f fileInfo, id uint64) (*fileColumns, error) {
+	key, err := s.fileKey(f, id)
 	if err != nil {
 		return nil, err
 	}
@@ -307,13 +309,13 @@ func (s *Shard) rowEntry(c *fileColumns, id uint64, row int, scratch []byte) (ke
 	return e, scratch, nil
 }
 
-func (s *Shard) readEntries(ctx context.Context, epoch int64, id uint64, want int64) ([]keyindex.Entry, error) {
-	c, err := s.readColumns(ctx, epoch, id)
+func (s *Shard) readEntries(ctx context.Context, f fileInfo, id uint64, want int64) ([]keyindex.Entry, error) {
+	c, err := s.readColumns(ctx, f, id)
 	if err != nil {
 		return nil, err
 	}
 	if int64(c.n) != want {
-		return nil, fmt.Errorf("data file %d of epoch %d has %d rows, not the %d of its record", id, epoch, c.n, want)
+		return nil, fmt.Errorf("data file %d of epoch %d has %d rows, not the %d of its record", id, f.Epoch, c.n, want)
 	}
 	out := make([]keyindex.Entry, c.n)
 	var scratch []byte
@@ -329,22 +331,51 @@ func (s *Shard) readEntries(ctx context.Context, epoch int64, id uint64, want in
 // The entry becomes a tombstone with the dead version's own ordering value and
 // log position (K4).
 func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
+	return s.foldBlocks(ctx, m, a.Deletes, true)
+}
+
+// positions folds a DeletePositions: deaths by another path.
+func (s *Shard) positions(ctx context.Context, d *processors.Decided) error {
+	v, err := s.content(ctx, d)
+	if err != nil {
+		return err
+	}
+	all := v.(*record.DeletePositions).Deletes
+	rejected := map[int]bool{}
+	if err := d.Outcome.Outcome.RejectedItems(len(all), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+		return err
+	}
+	var blocks []record.DeleteBlock
+	for i := range all {
+		if !rejected[i] {
+			blocks = append(blocks, all[i])
+		}
+	}
+	return s.foldBlocks(ctx, &d.Outcome, blocks, false)
+}
+
+// foldBlocks folds delete blocks that this shard did not make: those of a sibling,
+// or of somebody else.
+func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks []record.DeleteBlock, sibling bool) error {
 	if s.index == nil || m.Offset <= s.index.Offset() && s.stage != Running {
 		return nil
 	}
 	var dead []keyindex.Entry
-	for i := range a.Deletes {
-		f, mine := s.side.Files[a.Deletes[i].File]
-		if !mine || f.Record <= s.cfg.Base {
+	for i := range blocks {
+		f, mine := s.side.Files[blocks[i].File]
+		if !mine || sibling && f.Added <= s.cfg.Base {
 			// What the shards had together when the topic was divided, each of
 			// them still names: whose row it is now kills it, and says so here.
 			continue
 		}
-		set, err := dv.ReadBitmap(bytes.Clone(a.Deletes[i].Bitmap))
+		set, err := dv.ReadBitmap(bytes.Clone(blocks[i].Bitmap))
 		if err != nil {
-			return fmt.Errorf("delete block of a sibling shard: %w", err)
+			return fmt.Errorf("delete block of another sender: %w", err)
 		}
-		if dead, err = s.foldDeath(ctx, dead, m, f, a.Deletes[i].File, set); err != nil {
+		if err := s.eachNow(ctx, m.Offset, blocks[i].File, set, func(f fileInfo, id uint64, set *roaring.Bitmap) (err error) {
+			dead, err = s.foldDeath(ctx, dead, m, f, id, set)
+			return err
+		}); err != nil {
 			return err
 		}
 	}
@@ -353,7 +384,7 @@ func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *re
 
 // foldDeath appends the tombstones of the versions that a block killed.
 func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.OutcomeMessage, f fileInfo, id uint64, set *roaring.Bitmap) ([]keyindex.Entry, error) {
-	c, err := s.readColumns(ctx, f.Epoch, id)
+	c, err := s.readColumns(ctx, f, id)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +398,7 @@ func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.
 		if e, scratch, err = s.rowEntry(c, id, row, scratch); err != nil {
 			return nil, err
 		}
-		found, err := s.index.Lookup([]keyindex.Key{e.Key}, nil)
+		found, err := s.index.LookupConfirmed([]keyindex.Key{e.Key}, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -19,9 +19,12 @@ import (
 
 // fileInfo is what the shard knows of one of its accepted files.
 type fileInfo struct {
-	Record   int64 // offset of the AppendRows that added it
-	Epoch    int64
-	FirstRow int64 // first row id, -1 while unpublished
+	Record   int64    // where its rows were accepted: its AppendRows, or the plan of the job that wrote it (A5)
+	Added    int64    // offset of the record that added it
+	Epoch    int64    // of its AppendRows, -1: a job wrote it
+	FirstRow int64    // first row id, -1 while unpublished
+	Name     [16]byte // of a file that a job wrote
+	Moved    *moved   // by the job that rewrote it
 }
 
 // request is a DeleteKeys that this shard was asked to answer.
@@ -51,8 +54,8 @@ var errSide = errors.New("the shard's side file is damaged")
 
 const (
 	sideName = "side"
-	sideForm = 2
-	owesForm = 3 // with debts
+	sideForm = 3
+	owesForm = 4 // with debts
 )
 
 func newSide() *side { return &side{Offset: -1, IndexAt: -1, Files: map[uint64]fileInfo{}} }
@@ -76,6 +79,18 @@ func (s *side) encode() []byte {
 		b = binary.AppendVarint(b, f.Record)
 		b = binary.AppendVarint(b, f.Epoch)
 		b = binary.AppendVarint(b, f.FirstRow)
+		b = append(binary.AppendVarint(b, f.Added), f.Name[:]...)
+		if f.Moved == nil {
+			b = append(b, 0)
+			continue
+		}
+		b = append(b, 1)
+		b = binary.AppendUvarint(b, uint64(len(f.Moved.Map.Path)))
+		b = append(b, f.Moved.Map.Path...)
+		b = binary.AppendVarint(b, f.Moved.Map.Length)
+		b = append(b, f.Moved.Map.Hash[:]...)
+		b = binary.AppendUvarint(b, f.Moved.First)
+		b = binary.AppendVarint(binary.AppendVarint(b, f.Moved.At), f.Moved.TimeMs)
 	}
 	b = binary.AppendUvarint(b, uint64(len(s.Requests)))
 	for i := range s.Requests {
@@ -123,6 +138,22 @@ func decodeSide(b []byte) (*side, error) {
 		}
 		return int(v)
 	}
+	fill := func(b []byte) {
+		_, err := io.ReadFull(r, b)
+		bad = errors.Join(bad, err)
+	}
+	text := func() string {
+		b := make([]byte, count())
+		fill(b)
+		return string(b)
+	}
+	flag := func() bool {
+		b, err := r.ReadByte()
+		if bad = errors.Join(bad, err); b > 1 {
+			bad = errSide
+		}
+		return b == 1
+	}
 	s := newSide()
 	s.Offset = varint()
 	s.IndexAt = varint()
@@ -132,24 +163,26 @@ func decodeSide(b []byte) (*side, error) {
 		if _, twice := s.Files[id]; twice {
 			bad = errSide
 		}
-		s.Files[id] = fileInfo{Record: varint(), Epoch: varint(), FirstRow: varint()}
+		f := fileInfo{Record: varint(), Epoch: varint(), FirstRow: varint(), Added: varint()}
+		fill(f.Name[:])
+		if flag() {
+			w := &moved{Map: record.Ref{Path: text(), Length: varint()}}
+			fill(w.Map.Hash[:])
+			w.First, err = binary.ReadUvarint(r)
+			bad = errors.Join(bad, err)
+			w.At, w.TimeMs = varint(), varint()
+			f.Moved = w
+		}
+		s.Files[id] = f
 	}
 	for n := count(); n > 0 && bad == nil; n-- {
 		q := request{Offset: varint()}
-		path := make([]byte, count())
-		if _, err := r.Read(path); err != nil && len(path) > 0 {
-			bad = err
-		}
-		q.Keys.Path, q.Keys.Length = string(path), varint()
-		if k, err := r.Read(q.Keys.Hash[:]); err != nil || k != len(q.Keys.Hash) {
+		q.Keys.Path, q.Keys.Length = text(), varint()
+		fill(q.Keys.Hash[:])
+		q.HasOrder, q.Order, q.TimeMs = flag(), varint(), varint()
+		if len(s.Requests) > 0 && q.Offset <= s.Requests[len(s.Requests)-1].Offset {
 			bad = errSide
 		}
-		h, err := r.ReadByte()
-		bad = errors.Join(bad, err)
-		if h > 1 || len(s.Requests) > 0 && q.Offset <= s.Requests[len(s.Requests)-1].Offset {
-			bad = errSide
-		}
-		q.HasOrder, q.Order, q.TimeMs = h == 1, varint(), varint()
 		s.Requests = append(s.Requests, q)
 	}
 	if b[3] == owesForm && bad == nil {
@@ -274,7 +307,7 @@ func (s *Shard) forgetFiles() {
 	durable := s.index.Durable()
 	live := s.index.DurableFiles()
 	for id, f := range s.side.Files {
-		if _, ok := slices.BinarySearch(live, id); !ok && f.Record <= durable {
+		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && (f.Moved == nil || f.Moved.TimeMs < s.movedBefore()) {
 			delete(s.side.Files, id)
 		}
 	}

@@ -29,7 +29,7 @@ func TestSideForgetsFiles(t *testing.T) {
 		if err := index.Apply(es, r); err != nil {
 			t.Fatal(err)
 		}
-		s.side.Files[uint64(r+1)] = fileInfo{Record: r, FirstRow: -1}
+		s.side.Files[uint64(r+1)] = fileInfo{Record: r, Added: r, FirstRow: -1}
 		s.side.Offset = r
 	}
 	s.forgetFiles()
@@ -39,7 +39,7 @@ func TestSideForgetsFiles(t *testing.T) {
 	if err := index.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	s.side.Files[rounds+1] = fileInfo{Record: rounds, FirstRow: -1} // after the durable offset
+	s.side.Files[rounds+1] = fileInfo{Record: rounds, Added: rounds, FirstRow: -1} // after the durable offset
 	s.forgetFiles()
 	if _, last := s.side.Files[rounds]; len(s.side.Files) != 2 || !last || s.side.IndexAt != rounds-1 {
 		t.Fatalf("left %v, to offset %d", s.side.Files, s.side.IndexAt)

@@ -46,7 +46,8 @@ type version struct {
 }
 
 // tomb is a deleted key's memory (K3).
-type tomb struct{ time, offset int64 }
+// tomb's at is the place of the dead version, or of the record that decided.
+type tomb struct{ time, offset, at int64 }
 
 // asked is a DeleteKeys.
 type asked struct {
@@ -70,15 +71,31 @@ type model struct {
 	done     map[int64]bool  // settled ones
 	cuts     map[int64]map[int]*version
 	ids      map[int64]int // row id → the key that had it
+	struck   map[int]struckVersion
 	sequence int64
 	nextRow  int64
+}
+
+// struckVersion is a version that a DeletePositions killed: who has not read that
+// record takes it for live.
+type struckVersion struct {
+	*version
+	at int64
+}
+
+// known is the live version of a key, as whoever made an append knew it.
+func (m *model) known(k int, a *record.AppendRows) *version {
+	if s, ok := m.struck[k]; ok && m.live[k] == nil && s.at >= a.RequestTo {
+		return s.version
+	}
+	return m.live[k]
 }
 
 func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
-		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{},
+		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{}, struck: map[int]struckVersion{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1
@@ -106,7 +123,7 @@ func (m *model) fold() error {
 			what += ": " + o.Outcome.Reason.String()
 		}
 		m.w.saw[what]++
-		if o.Outcome.Code != record.Accepted {
+		if o.Outcome.Code != record.Accepted && o.Outcome.Code != record.Partly {
 			continue
 		}
 		_, body, err := m.w.bodies.Open(m.w.ctx, d.Record.Key, d.Record.Header, d.Record.Value)
@@ -136,6 +153,8 @@ func (m *model) fold() error {
 			err = m.committed(o.Offset, r)
 		case *record.AppendRows:
 			err = m.append(o, r)
+		case *record.DeletePositions:
+			err = m.strike(o, r)
 		}
 		for _, q := range settled {
 			err = errors.Join(err, m.settled(q))
@@ -200,7 +219,7 @@ func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
 	}
 	for q := a.RequestFrom; q < a.RequestTo; q++ {
 		if r, ok := m.asked[q]; ok {
-			m.answer(o, int(p), q, &r, &counts, wrote)
+			m.answer(o, a, q, &r, &counts, wrote)
 		}
 	}
 	counts.Upserts = int64(len(wrote))
@@ -276,9 +295,9 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 		c.LateIgnored++
 		return
 	}
-	old := m.live[k]
+	old := m.known(k, a)
 	if e.del {
-		m.delete(o, k, c, wrote)
+		m.delete(o, a, k, c, wrote)
 		return
 	}
 	v := &version{row: row{e.value, e.extra}, accepted: o.Offset, published: -1, keep: -1, fresh: true}
@@ -291,46 +310,79 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 	}
 	m.live[k] = v
 	delete(m.tombs, k)
+	delete(m.struck, k)
 	wrote[k] = true
 }
 
-func (m *model) delete(o *record.OutcomeMessage, k int, c *record.Counts, wrote map[int]bool) {
-	if m.live[k] != nil { // K6: deleting an absent key changes nothing and is counted
+func (m *model) delete(o *record.OutcomeMessage, a *record.AppendRows, k int, c *record.Counts, wrote map[int]bool) {
+	if m.known(k, a) != nil { // K6: deleting an absent key changes nothing and is counted
 		c.Deletes++
 	} else {
 		c.AbsentDeletes++
 	}
 	delete(m.live, k)
+	delete(m.struck, k)
 	delete(wrote, k)
-	m.tombs[k] = tomb{o.TimeMs, o.Offset}
+	m.tombs[k] = tomb{o.TimeMs, o.Offset, o.Offset}
 }
 
-func (m *model) answer(o *record.OutcomeMessage, p int, at int64, q *asked, c *record.Counts, wrote map[int]bool) {
+// entombed: K9. It says whether a key's end is above a request.
+func (m *model) entombed(k int, a *record.AppendRows, request int64) bool {
+	t, ok := m.tombs[k]
+	return ok && m.live[k] == nil && m.known(k, a) == nil && t.at >= request
+}
+
+// strike: P1–P5, K4. The versions that a DeletePositions names die, whatever
+// became of their files, and leave their ordering values.
+func (m *model) strike(o *record.OutcomeMessage, r *record.DeletePositions) error {
+	if o.Outcome.Code != record.Accepted {
+		return fmt.Errorf("delete blocks are rejected: %v", o.Outcome.Numbers)
+	}
+	for _, value := range m.w.struck[o.Offset] {
+		for _, k := range slices.Sorted(maps.Keys(m.live)) {
+			if m.live[k].value == value {
+				m.struck[k] = struckVersion{m.live[k], o.Offset}
+				m.tombs[k] = tomb{o.TimeMs, o.Offset, m.live[k].accepted}
+				delete(m.live, k)
+				m.w.saw["row struck"]++
+			}
+		}
+	}
+	return nil
+}
+
+func (m *model) answer(o *record.OutcomeMessage, a *record.AppendRows, at int64, q *asked, c *record.Counts, wrote map[int]bool) {
+	p := int(a.Shard.Partition)
 	for _, k := range q.keys {
 		// Every shard answers for every key: it cannot know whose a key is that it never saw.
 		mine := m.w.shardOf(k) == p
 		switch {
 		case !mine:
-			m.strange(o, p, k, q, c)
+			m.strange(o, a, k, at, q, c)
 		case q.hasOrd && m.late(k, q.order, true):
 			c.LateIgnored++
-		case !q.hasOrd && m.live[k] != nil && m.live[k].accepted >= at:
+		case !q.hasOrd && m.known(k, a) != nil && m.known(k, a).accepted >= at:
+		case !q.hasOrd && m.entombed(k, a, at):
+			c.AbsentDeletes++
 		default:
-			m.delete(o, k, c, wrote)
+			m.delete(o, a, k, c, wrote)
 		}
 	}
 }
 
 // strange: the answer of a shard that the key is not of. It remembers, by
 // itself, what it was told.
-func (m *model) strange(o *record.OutcomeMessage, p, k int, q *asked, c *record.Counts) {
-	id := -1 - (p*m.w.opt.Keys + k) // a key of its own
+func (m *model) strange(o *record.OutcomeMessage, a *record.AppendRows, k int, at int64, q *asked, c *record.Counts) {
+	id := -1 - (int(a.Shard.Partition)*m.w.opt.Keys + k) // a key of its own
 	if q.hasOrd && m.late(id, q.order, true) {
 		c.LateIgnored++
 		return
 	}
 	c.AbsentDeletes++
-	m.tombs[id] = tomb{o.TimeMs, o.Offset}
+	if !q.hasOrd && m.entombed(id, a, at) {
+		return
+	}
+	m.tombs[id] = tomb{o.TimeMs, o.Offset, o.Offset}
 }
 
 // committed learns row ids from the snapshot's files and holds them against C6.

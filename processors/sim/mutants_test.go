@@ -38,7 +38,7 @@ var mutants = []struct {
 		{"statestore/apply_shard.go", "if a.Epoch != sh.epoch {\n\t\treturn reject(record.EpochClosed, sh.epoch, 1), nil\n\t}\n\tif !sh.open {\n\t\treturn reject(record.EpochClosed, sh.closedBy, flag(sh.closedByClaim)), nil\n\t}\n\tif a.Counter <= sh.counter {",
 			"if a.Counter <= sh.counter && a.Epoch == sh.epoch {"},
 		{"statestore/apply_shard.go", "if f.ID <= last || f.ID>>writerShift != uint64(sh.writer) {", "if false && f.ID <= last {"},
-		{"statestore/apply_shard.go", "if rows < 0 {", "if rows < 0 {\n\t\t\tcontinue\n\t\t}\n\t\tif rows < 0 {"},
+		{"statestore/apply_shard.go", "case s.aimRows < 0:\n\t\treturn record.NoBase, nil", "case s.aimRows < 0:\n\t\treturn record.ReasonNone, nil"},
 	}},
 	{"dead positions replace the older ones", "C5", 10, []edit{{"statestore/merge.go",
 		"m.sets = append(m.sets, bytes.Clone(v))", "m.sets = [][]byte{bytes.Clone(v)}"}}},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas/record"
@@ -18,8 +19,9 @@ import (
 // Nothing is lost, crashes or arrives unless it says so.
 type play struct {
 	*World
-	t testing.TB
-	m *member
+	t     testing.TB
+	m     *member
+	later []*compactor.Done // executed jobs that complete at the end
 }
 
 func newPlay(t testing.TB, opt Options) *play {
@@ -130,6 +132,7 @@ func (p *play) apply() {
 			p.must(m.apply(1 << 20))
 		}
 		p.must(m.machine.OnLog(p.ctx, p.now, nil, true))
+		p.must(m.dispatch())
 	}
 }
 
@@ -280,17 +283,19 @@ func keyKinds(t *testing.T, opt Options, fn func(t *testing.T, opt Options)) {
 type between int
 
 const (
-	sameFlush between = iota // nothing: they meet in one buffer
-	inFlight                 // a flush whose outcome is not known yet
-	decided                  // a flush and its outcome
-	published                // and a snapshot
-	restarted                // and a new life of the owner, with what its folder has kept
-	handed                   // and another owner, with an empty folder
+	sameFlush  between = iota // nothing: they meet in one buffer
+	inFlight                  // a flush whose outcome is not known yet
+	decided                   // a flush and its outcome
+	published                 // and a snapshot
+	restarted                 // and a new life of the owner, with what its folder has kept
+	handed                    // and another owner, with an empty folder
+	compacting                // a snapshot, and a job of all its files that is under way until the end
+	compacted                 // a snapshot, and a job of all its files
 	betweens
 )
 
 func (b between) String() string {
-	return [...]string{"same flush", "in flight", "decided", "published", "restarted", "handed over"}[b]
+	return [...]string{"same flush", "in flight", "decided", "published", "restarted", "handed over", "compacting", "compacted"}[b]
 }
 
 // step is an event of a case, or a request.
@@ -379,8 +384,14 @@ func playGaps(t *testing.T, opt Options, steps []step, gaps []between, want map[
 				p.running(o)
 			case handed:
 				o = p.running(p.owner(0))
+			case compacting:
+				p.later = append(p.later, p.compact(nil)...)
+			case compacted:
+				p.complete(p.compact(nil)...)
+				p.decide(o)
 			}
 		}
+		p.complete(p.later...)
 		p.expect(want)
 	}); !ok {
 		t.FailNow()

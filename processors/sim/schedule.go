@@ -44,6 +44,9 @@ func (w *World) step() error {
 	if w.broken != nil {
 		return w.broken
 	}
+	if w.opt.Jobs && w.rng.Intn(4) == 0 {
+		return w.jobStep()
+	}
 	switch n := w.rng.Intn(1000); {
 	case n < 220:
 		w.produce()
@@ -380,11 +383,17 @@ func (w *World) quiesce() error {
 			}
 			busy = true
 		}
+		if err := w.finishJobs(); err != nil {
+			return err
+		}
 		t, err := w.members[0].store.Table(tableName)
 		if err != nil {
 			return err
 		}
-		done := !busy && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && w.outcomeNext() == int64(len(w.log))
+		done := !busy && t.OpenJobs == 0 && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && w.outcomeNext() == int64(len(w.log))
+		for _, o := range w.owners {
+			done = done && o.shard.WantsDecided()
+		}
 		for p := range w.sources {
 			ended := false
 			for _, s := range t.Shards {

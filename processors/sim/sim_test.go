@@ -33,7 +33,10 @@ var shapes = []struct {
 	{"away", Options{Shards: 2, Keys: 8, Steps: 500, Ordered: true, Requests: true, BadEvents: true, Columns: true, Away: true}},
 	{"away-crashes", Options{Shards: 2, Keys: 8, Steps: 500, Ordered: true, Crashes: true, TwoOwners: true, Requests: true, Away: true, FlushEvery: 3}},
 	{"disks", Options{Shards: 2, Keys: 8, Steps: 700, Ordered: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Away: true}},
-	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
+	{"jobs", Options{Shards: 2, Keys: 12, Steps: 1200, Ordered: true, Jobs: true, FlushEvery: 4}},
+	{"jobs-crashes", Options{Shards: 2, Keys: 10, Steps: 1000, Ordered: true, Crashes: true, Requests: true, Jobs: true, TTL: 3000, FlushEvery: 3}},
+	{"jobs-faults", Options{Shards: 2, Keys: 9, Steps: 1000, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Away: true, Columns: true, Partitioned: true, FlushEvery: 3}},
+	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Jobs: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
 
 // wanted is what must have happened in some seed: a simulation that never
@@ -45,6 +48,8 @@ var wanted = []string{
 	"publish failed", "row id kept", "tombstone forgotten", "tombstone kept for a request", "gap", "malformed", "keyless", "keyless delete", "retired",
 	"state lost", "state went back", "network failed", "store away", "outcome unsent", "letter unsent",
 	"checkpoint shared", "state restored", "index wiped",
+	"accepted PlanJobs", "accepted CompleteJob", "accepted ReleaseJob", "rejected CompleteJob: no job", "rejected PlanJobs: no file",
+	"rejected PlanJobs: file taken", "rejected PlanJobs: not published", "accepted DeletePositions", "row struck", "struck after a job",
 }
 
 func TestSeeds(t *testing.T) {

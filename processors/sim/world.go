@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/processors/state"
 	"github.com/varve-io/varve/schemas"
@@ -43,6 +44,7 @@ type Options struct {
 	Disks       bool // states are kept as checkpoints, and disks are lost
 	TwoOwners   bool
 	Requests    bool // DeleteKeys
+	Jobs        bool // compactions, and deletes by position
 	FlushEvery  int  // events that fill a buffer
 	Trace       io.Writer
 }
@@ -77,19 +79,23 @@ type World struct {
 	def     schemas.Definition
 	letters int
 
-	lost      []*network
-	twice     []record.Message        // appends that may come to the log once more
-	acked     []map[int64]bool        // dead letters that the broker has, by partition
-	values    int64                   // values given to events
-	saw       map[string]int          // what happened, to tell that a shape tries what it should
-	broken    error                   // what a sender did that it must not
-	snapshots map[int64]*snapshotData // by build, while checking
-	events    [][]event               // what each source record asks, by partition
-	asked     map[int64]asked         // DeleteKeys by log offset
-	encoder   *rows.KeyEncoder
-	faults    int  // store calls that may still fail
-	atWork    bool // an owner is, whose calls to the store may fail
-	calm      bool // no more faults
+	lost       []*network
+	twice      []record.Message        // appends that may come to the log once more
+	acked      []map[int64]bool        // dead letters that the broker has, by partition
+	values     int64                   // values given to events
+	saw        map[string]int          // what happened, to tell that a shape tries what it should
+	broken     error                   // what a sender did that it must not
+	snapshots  map[int64]*snapshotData // by build, while checking
+	events     [][]event               // what each source record asks, by partition
+	asked      map[int64]asked         // DeleteKeys by log offset
+	encoder    *rows.KeyEncoder
+	faults     int                   // store calls that may still fail
+	atWork     bool                  // an owner is, whose calls to the store may fail
+	calm       bool                  // no more faults
+	dispatched []*record.Dispatch    // attempts at jobs, as the jobs topic has them
+	executed   []*compactor.Done     // that are not told to the log for good
+	ever       map[record.JobID]bool // attempts that were dispatched
+	struck     map[int64][]int64     // values whose rows a DeletePositions names, by its offset
 }
 
 // network holds appends on their way to the log, in their sender's order. It
@@ -389,6 +395,9 @@ func (m *member) apply(n int) error {
 		return err
 	}
 	m.cuts = append(m.cuts, m.machine.Pending()...)
+	if err := m.dispatch(); err != nil {
+		return err
+	}
 	return m.machine.Err()
 }
 

@@ -78,14 +78,16 @@ func (b *builder) minus(x, y *container) error {
 	case x.kind == kindBitmap && y.kind == kindArray:
 		return b.bitmapArray(x, y, false)
 	}
-	if err := checkBoth(x, y); err != nil {
+	runs, err := x.check()
+	if err != nil {
+		return err
+	}
+	if _, err := y.check(); err != nil {
 		return err
 	}
 	switch {
-	case x.kind == kindArray && y.kind == kindArray && (x.card >= skew*y.card || y.card >= skew*x.card):
-		b.minusArrays(x, y)
 	case x.kind == kindArray:
-		b.minusArray(x, y)
+		b.minusArray(x, y, runs)
 	case x.kind == kindRun && y.kind != kindBitmap && x.intervals()+y.intervals() <= maxIntervals:
 		b.minusIntervals(x, y)
 	default:
@@ -115,12 +117,9 @@ func (b *builder) unionArrays(x, y *container) error {
 		p, q = q, p
 	}
 	var k int
-	switch {
-	case len(p) >= skew*len(q):
-		k = unionSkewed(out, p, q)
-	case len(q) >= mergeInTwo:
-		k = unionInTwo(out, p, q)
-	default:
+	if len(p) >= unionByBlocks*len(q) {
+		k = unionBlocks(out, p, q)
+	} else {
 		k = unionMerge(out, p, q, merge{})
 	}
 	runs, ascending := countArray(out[:k])
@@ -132,161 +131,30 @@ func (b *builder) unionArrays(x, y *container) error {
 	return nil
 }
 
-// unionSkewed searches the places of the few values of q in p. out has room for both.
-func unionSkewed(out, p, q []byte) int {
-	i, k := 0, 0
-	for j := 0; j < len(q); j += 2 {
-		v := binary.LittleEndian.Uint16(q[j:])
-		to := lowerBound(p, i, v)
-		k += copyNear(out[k:], p[i:], to-i)
-		binary.LittleEndian.PutUint16(out[k:], v)
-		k += 2
-		if i = to; i < len(p) && binary.LittleEndian.Uint16(p[i:]) == v {
-			i += 2
-		}
-	}
-	return k + copy(out[k:], p[i:])
-}
-
-// near is how many bytes copyNear moves at once.
-const near = 64
-
-// copyNear copies the first n bytes of src, and where there is room some more:
-// a copy of one size for all needs no branch that a processor guesses wrong.
-func copyNear(dst, src []byte, n int) int {
-	if n <= near && len(src) >= near && len(dst) >= near {
-		*(*[near]byte)(dst) = *(*[near]byte)(src)
-		return n
-	}
-	return copy(dst, src[:n])
-}
-
-// merge is where a merge of two arrays stands, in bytes: read of both, written.
-type merge struct{ i, j, k int }
-
-// unionMerge ends a merge. Each step writes one value and goes on in the array, or
-// both, that it came from, without a branch on the data.
-func unionMerge(out, p, q []byte, m merge) int {
-	i, j, k := m.i, m.j, m.k
-	for i < len(p)-1 && j < len(q)-1 {
-		v := int(binary.LittleEndian.Uint16(p[i:]))
-		w := int(binary.LittleEndian.Uint16(q[j:]))
-		binary.LittleEndian.PutUint16(out[k:], uint16(min(v, w)))
-		k += 2
-		i += 2 &^ (2 * int(uint(w-v)>>(bits.UintSize-1))) // v ≤ w
-		j += 2 &^ (2 * int(uint(v-w)>>(bits.UintSize-1))) // w ≤ v
-	}
-	k += copy(out[k:], p[i:])
-	return k + copy(out[k:], q[j:])
-}
-
-// mergeInTwo is from how many bytes of the shorter array on a merge is done in two.
-const mergeInTwo = 128
-
-// unionInTwo merges what is below a value in the middle and what is not side by side:
-// a step waits for the one before it, and so two of them wait at once.
-func unionInTwo(out, p, q []byte) int {
-	mid := len(p) / 4 * 2
-	cut := lowerBound(q, 0, binary.LittleEndian.Uint16(p[mid:]))
-	p1, q1, p2, q2 := p[:mid], q[:cut], p[mid:], q[cut:]
-	out2 := out[mid+cut:]
-	var m, n merge
-	for m.i < len(p1)-1 && m.j < len(q1)-1 && n.i < len(p2)-1 && n.j < len(q2)-1 {
-		v, w := int(binary.LittleEndian.Uint16(p1[m.i:])), int(binary.LittleEndian.Uint16(q1[m.j:]))
-		v2, w2 := int(binary.LittleEndian.Uint16(p2[n.i:])), int(binary.LittleEndian.Uint16(q2[n.j:]))
-		binary.LittleEndian.PutUint16(out[m.k:], uint16(min(v, w)))
-		binary.LittleEndian.PutUint16(out2[n.k:], uint16(min(v2, w2)))
-		m.k += 2
-		n.k += 2
-		m.i += 2 &^ (2 * int(uint(w-v)>>(bits.UintSize-1)))
-		n.i += 2 &^ (2 * int(uint(w2-v2)>>(bits.UintSize-1)))
-		m.j += 2 &^ (2 * int(uint(v-w)>>(bits.UintSize-1)))
-		n.j += 2 &^ (2 * int(uint(v2-w2)>>(bits.UintSize-1)))
-	}
-	k := unionMerge(out, p1, q1, m)
-	k2 := unionMerge(out2, p2, q2, n)
-	return k + copy(out[k:], out2[:k2])
-}
-
-// skew is how many times longer one array must be before the shorter one's values
-// are searched in it.
-const skew = 8
-
-// lowerBound returns the byte index of the first value of ascending array that is at
-// least v, from byte index from on. It strides, then bisects without a branch on the
-// data: neighbouring searches are a few values apart.
-func lowerBound(array []byte, from int, v uint16) int {
-	const stride = 64
-	for from+stride <= len(array) && binary.LittleEndian.Uint16(array[from+stride-2:]) < v {
-		from += stride
-	}
-	n := min(len(array)-from, stride) / 2
-	for n > 0 {
-		half := n / 2
-		step := 2 * (n - half)
-		less := int(uint(int(binary.LittleEndian.Uint16(array[from+step-2:]))-int(v)) >> (bits.UintSize - 1))
-		from += step & -less
-		n = half
-	}
-	return from
-}
-
-// minusArrays appends a checked array without the values of a checked array that is
-// much shorter or much longer.
-func (b *builder) minusArrays(x, y *container) {
+// minusArray appends a checked array of so many runs without the values of a checked
+// container.
+func (b *builder) minusArray(x, y *container, runs int) {
 	at := len(b.dst)
 	b.dst = extend(b.dst, len(x.body))
 	out, p, q := b.dst[at:], x.body, y.body
-	i, j, k := 0, 0, 0
-	if len(p) > len(q) {
-		for ; j < len(q); j += 2 {
-			v := binary.LittleEndian.Uint16(q[j:])
-			to := lowerBound(p, i, v)
-			k += copyNear(out[k:], p[i:], to-i)
-			if i = to; i < len(p) && binary.LittleEndian.Uint16(p[i:]) == v {
-				i += 2
-			}
-		}
-		k += copy(out[k:], p[i:])
-	} else {
-		for ; i < len(p); i += 2 {
-			v := binary.LittleEndian.Uint16(p[i:])
-			j = lowerBound(q, j, v)
-			if j == len(q) || binary.LittleEndian.Uint16(q[j:]) != v {
-				binary.LittleEndian.PutUint16(out[k:], v)
-				k += 2
-			}
-		}
-	}
-	runs, _ := countArray(out[:k])
-	b.dst = b.dst[:at+k]
-	b.array(x.key, at, runs)
-}
-
-// minusArray filters a checked array by a checked container.
-func (b *builder) minusArray(x, y *container) {
-	var w words
-	dead := y.body
-	if y.kind != kindBitmap {
+	var k int
+	switch {
+	case y.kind == kindArray && len(p) >= minusByBlocks*len(q):
+		k = minusBlocks(out, p, q)
+	case y.kind == kindArray && len(q) >= skew*len(p):
+		k = minusSearch(out, p, q)
+	default:
+		var w words
 		y.addTo(&w)
-		dead = nil
+		k = minusWords(out, p, &w)
 	}
-	at := len(b.dst)
-	b.dst = extend(b.dst, len(x.body))
-	out, k := b.dst[at:], 0
-	for body := x.body; len(body) >= 2; body = body[2:] {
-		v := binary.LittleEndian.Uint16(body)
-		var drop uint64
-		if dead != nil {
-			drop = uint64(dead[v>>3]) >> (v & 7) & 1
-		} else {
-			drop = w[v>>6] >> (v & 63) & 1
-		}
-		binary.LittleEndian.PutUint16(out[k:], v)
-		k += 2 - 2*int(drop)
-	}
-	runs, _ := countArray(out[:k])
 	b.dst = b.dst[:at+k]
+	// Each value that went took one run at most with it: most arrays need no second
+	// count to be known as arrays.
+	runs -= (len(p) - k) / 2
+	if canonicalKind(k/2, runs) == kindRun {
+		runs, _ = countArray(out[:k])
+	}
 	b.array(x.key, at, runs)
 }
 

@@ -116,6 +116,9 @@ type Stat struct {
 
 // Inspect checks data completely and describes it.
 func Inspect(data []byte) (Stat, error) {
+	if s, ok := inspectOneArray(data); ok {
+		return s, nil
+	}
 	s, size, err := inspectPrefix(data)
 	if err != nil {
 		return Stat{}, err

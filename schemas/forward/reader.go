@@ -8,6 +8,7 @@ import (
 	"math"
 	"sort"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/klauspost/compress/fse"
 
 	"github.com/varve-io/varve/schemas/dv"
@@ -21,7 +22,7 @@ const DefaultCacheBlocks = 512
 type Map struct {
 	r       io.ReaderAt
 	inputs  []Input
-	rankers []*dv.Ranker
+	rankers []*dv.Ranker // nil where R is empty
 	outputs []uint64 // rows
 	starts  []uint64 // first row of each output; one more: all rows
 	blocks  []blockRef
@@ -283,9 +284,13 @@ func (m *Map) Rebase(dst []Image, input int, positions []uint32) ([]Image, error
 		if p < rangeStart || p >= in.Hi {
 			continue
 		}
-		below, dead := ranker.Rank(p)
-		if dead {
-			continue
+		var below uint64
+		if ranker != nil {
+			n, dead := ranker.Rank(p)
+			if dead {
+				continue
+			}
+			below = n
 		}
 		rank := uint64(p-rangeStart) - below
 		if b < 0 || rank >= to {
@@ -311,4 +316,80 @@ func (m *Map) Rebase(dst []Image, input int, positions []uint32) ([]Image, error
 		dst = append(dst, Image{uint32(output), uint32(g - m.starts[output])})
 	}
 	return dst, nil
+}
+
+// Origin is where an output row came from.
+type Origin struct {
+	Input    int
+	Position uint32
+}
+
+// Tracer walks the output rows of a map, output after output.
+type Tracer struct {
+	m        *Map
+	block    int
+	ordinals []byte // of the block under way
+	at       int    // in ordinals
+	next     []uint32
+	dead     []roaring.IntPeekable
+}
+
+// Trace begins a walk at the first row of the first output.
+func (m *Map) Trace() (*Tracer, error) {
+	t := &Tracer{m: m, next: make([]uint32, len(m.inputs)), dead: make([]roaring.IntPeekable, len(m.inputs))}
+	for i := range m.inputs {
+		in := &m.inputs[i]
+		t.next[i] = in.Lo
+		set := roaring.New()
+		if len(in.Dead) > 0 {
+			var err error
+			if set, err = dv.ReadBitmap(in.Dead); err != nil {
+				return nil, fmt.Errorf("%w: file %d: dead positions: %w", ErrCorrupt, in.File, err)
+			}
+		}
+		t.dead[i] = set.Iterator()
+	}
+	return t, nil
+}
+
+// Next fills dst with the origins of the next rows. There must be as many.
+func (t *Tracer) Next(dst []Origin) error {
+	for i := range dst {
+		if t.at == len(t.ordinals) {
+			if err := t.load(); err != nil {
+				return err
+			}
+		}
+		n := int(t.ordinals[t.at])
+		t.at++
+		p, dead := t.next[n], t.dead[n]
+		for dead.HasNext() && dead.PeekNext() == p {
+			dead.Next()
+			p++
+		}
+		dst[i] = Origin{n, p}
+		t.next[n] = p + 1
+	}
+	return nil
+}
+
+func (t *Tracer) load() error {
+	if t.block == len(t.m.blocks) {
+		return fmt.Errorf("%w: it has no more rows", ErrCounts)
+	}
+	x, err := t.m.load(t.block)
+	if err != nil {
+		return err
+	}
+	if t.ordinals == nil {
+		t.ordinals = make([]byte, BlockRows)
+	}
+	t.ordinals, t.at = t.ordinals[:len(x.rows)], 0
+	for n := range t.m.inputs {
+		for _, row := range x.rows[x.starts[n]:x.starts[n+1]] {
+			t.ordinals[row] = byte(n)
+		}
+	}
+	t.block++
+	return nil
 }

@@ -222,6 +222,15 @@ func (i *Index) DurableFiles() []uint64 {
 // distinct. The newest overlay that has a key wins, then the delta, then the
 // base. An expired tombstone is absent, and hides what is older.
 func (i *Index) Lookup(keys []Key, out []Found) ([]Found, error) {
+	return i.lookup(keys, out, i.overlays)
+}
+
+// LookupConfirmed is Lookup without the overlays.
+func (i *Index) LookupConfirmed(keys []Key, out []Found) ([]Found, error) {
+	return i.lookup(keys, out, nil)
+}
+
+func (i *Index) lookup(keys []Key, out []Found, overlays []overlay) ([]Found, error) {
 	if err := i.poll(); err != nil {
 		return out, err
 	}
@@ -243,7 +252,7 @@ func (i *Index) Lookup(keys []Key, out []Found) ([]Found, error) {
 	for x := range todo {
 		todo[x] = int32(x)
 	}
-	for _, o := range slices.Backward(i.overlays) {
+	for _, o := range slices.Backward(overlays) {
 		todo = o.run.lookup(keys, todo, found, i.horizon, true)
 	}
 	for _, r := range slices.Backward(i.active) {

@@ -22,14 +22,19 @@ const DefaultSeed = 42
 // lookups of one membership call.
 const lookups = 20_000
 
+// samples is how many vectors of one shape a case goes through, one a call. With one
+// alone a processor learns its branches by heart, which no real work lets it do.
+const samples = 8
+
 // Case is one operation on one shape of vector.
 type Case struct {
 	Operation string // union, minus, encode, encode-set, decode, contains
 	Shape     string
-	Positions uint64 // positions of the vector, or lookups for contains
-	Bytes     int    // serialized size of the vector
-	Ours      func() error
-	Plain     func() error
+	Positions uint64 // positions of the first vector, or lookups for contains
+	Bytes     int    // serialized size of the first vector
+	// Each call takes the next of several vectors, in the same order on both sides.
+	Ours  func() error
+	Plain func() error
 }
 
 // Name is operation/shape.
@@ -78,13 +83,32 @@ func Cases(seed uint64) ([]Case, error) {
 	var all []Case
 	for i, s := range shapes {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		cases, err := shapeCases(s, r)
-		if err != nil {
-			return nil, fmt.Errorf("shape %s: %w", s.name, err)
+		var of [samples][]Case
+		for j := range of {
+			var err error
+			if of[j], err = shapeCases(s, r); err != nil {
+				return nil, fmt.Errorf("shape %s: %w", s.name, err)
+			}
 		}
-		all = append(all, cases...)
+		for op, c := range of[0] {
+			var ours, plain [samples]func() error
+			for j := range of {
+				ours[j], plain[j] = of[j][op].Ours, of[j][op].Plain
+			}
+			c.Ours, c.Plain = inTurn(ours), inTurn(plain)
+			all = append(all, c)
+		}
 	}
 	return all, nil
+}
+
+// inTurn calls one of the functions after the other.
+func inTurn(f [samples]func() error) func() error {
+	next := -1
+	return func() error {
+		next = (next + 1) % samples
+		return f[next]()
+	}
 }
 
 func shapeCases(s shape, r *rand.Rand) ([]Case, error) {

@@ -1,0 +1,305 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/forward"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore/keyindex"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// moved is the way through a completed job, from one of its inputs (P2).
+type moved struct {
+	Map    record.Ref
+	First  uint64 // file id of the first output
+	At     int64  // log offset of the completion
+	TimeMs int64  // table time of the completion
+}
+
+// movedMs is how long the way through a job is remembered, in ms of table time:
+// for as long, a sibling's block may name a file from before it.
+const movedMs = 24 * 3600 * 1000
+
+// moveRows is how many rows of an output are moved at a time.
+const moveRows = 1 << 16
+
+// completed folds a CompleteJob: the entries of rows that a job carried over move
+// to its outputs (K4).
+func (s *Shard) completed(ctx context.Context, d *processors.Decided) error {
+	m := &d.Outcome
+	if s.index == nil {
+		return nil
+	}
+	v, err := s.content(ctx, d)
+	if err != nil {
+		return err
+	}
+	items := v.(*record.CompleteJob).Items
+	rejected := map[int]bool{}
+	if err := m.Outcome.RejectedItems(len(items), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+		return err
+	}
+	if len(m.Outcome.Numbers) < 3 {
+		return fmt.Errorf("the outcome of completed jobs has %d numbers, not 3", len(m.Outcome.Numbers))
+	}
+	next := uint64(m.Outcome.Numbers[2])
+	for i := range items {
+		if rejected[i] {
+			continue
+		}
+		first := next
+		next += uint64(len(items[i].Outputs))
+		if err := s.move(ctx, m, &items[i], first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move moves the entries of one job's rows.
+func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.CompletedJob, first uint64) error {
+	b, err := s.cfg.Bodies.Get(ctx, &j.Map)
+	if err != nil {
+		return away(err)
+	}
+	fwd, err := forward.Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return fmt.Errorf("forwarding map %s: %w", j.Map.Path, err)
+	}
+	mine := false
+	for i := range fwd.Inputs() {
+		id := fwd.Inputs()[i].File
+		if f, ok := s.side.Files[id]; ok {
+			f.Moved = &moved{Map: j.Map, First: first, At: m.Offset, TimeMs: m.TimeMs}
+			s.side.Files[id] = f
+			mine = true
+		}
+	}
+	if !mine {
+		return nil // no row of this shard
+	}
+	for i := range j.Outputs {
+		s.side.Files[first+uint64(i)] = fileInfo{Record: j.Job.Plan, Added: m.Offset, Epoch: -1, FirstRow: -1, Name: j.Outputs[i].Name}
+	}
+	if m.Offset <= s.index.Offset() {
+		return nil
+	}
+	trace, err := fwd.Trace()
+	if err != nil {
+		return err
+	}
+	for i := range j.Outputs {
+		if err := s.moveTo(ctx, m, fwd, trace, first+uint64(i), j.Outputs[i].Rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveTo moves the entries of the rows of one output. A row whose entry is not
+// what it came from any more has died since the plan, or is another shard's.
+func (s *Shard) moveTo(ctx context.Context, m *record.OutcomeMessage, fwd *forward.Map, trace *forward.Tracer, id uint64, want int64) error {
+	key, err := s.fileKey(s.side.Files[id], id)
+	if err != nil {
+		return err
+	}
+	failed := func(err error) error { return fmt.Errorf("read data file %s: %w", key, err) }
+	obj, err := s.cfg.Store.Open(ctx, key)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return failed(fmt.Errorf("%w; the log has it: restore it", err))
+	}
+	if err != nil {
+		return failed(away(err))
+	}
+	defer obj.Close()
+	watched := &watchedReader{ReaderAt: obj}
+	check := func(err error) error {
+		if watched.err != nil {
+			return failed(away(watched.err))
+		}
+		return failed(err)
+	}
+	file, err := rows.Open(watched, obj.Size())
+	if err != nil || watched.err != nil {
+		return check(err)
+	}
+	if file.NumRows() != want {
+		return failed(fmt.Errorf("it has %d rows, not the %d of its record", file.NumRows(), want))
+	}
+	schema := s.def.Schema()
+	var fields []schemas.Field
+	for _, fid := range s.keys.Fields() {
+		fields = append(fields, schema.Fields[schema.ByID(fid)])
+	}
+	fields = append(fields, schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)})
+	scan, err := file.Scan(fields, 0, want, 256<<10)
+	if err != nil || watched.err != nil {
+		return check(err)
+	}
+	parts := make([]*rows.Part, len(fields))
+	for i := range parts {
+		parts[i] = scan.Part(i)
+	}
+	keys, rowIDs := parts[:len(parts)-1], parts[len(parts)-1]
+	x := mover{s: s, fwd: fwd, to: id}
+	for {
+		n, err := scan.Next(moveRows)
+		if errors.Is(err, io.EOF) && watched.err == nil {
+			return nil
+		}
+		if err != nil || watched.err != nil {
+			return check(err)
+		}
+		if err := x.take(m.Offset, scan.Row(), n, trace, keys, rowIDs); err != nil {
+			return err
+		}
+	}
+}
+
+// mover moves the rows of an output, a window of them at a time.
+type mover struct {
+	s       *Shard
+	fwd     *forward.Map
+	to      uint64
+	origins []forward.Origin
+	rows    []movedRow
+	keys    []keyindex.Key
+	found   []keyindex.Found
+	entries []keyindex.Entry
+	scratch []byte
+}
+
+// movedRow is a row of an output, and where it came from.
+type movedRow struct {
+	key   keyindex.Key
+	from  uint64
+	pos   uint32
+	at    uint32
+	rowID int64
+}
+
+func (x *mover) take(offset, row int64, n int, trace *forward.Tracer, keys []*rows.Part, rowIDs *rows.Part) error {
+	s := x.s
+	x.origins = resize(x.origins, n)
+	if err := trace.Next(x.origins); err != nil {
+		return err
+	}
+	x.rows = x.rows[:0]
+	for i := range n {
+		from := x.fwd.Inputs()[x.origins[i].Input].File
+		if _, mine := s.side.Files[from]; !mine {
+			continue
+		}
+		var err error
+		if x.scratch, err = s.keys.AppendParts(x.scratch[:0], keys, i); err != nil {
+			return err
+		}
+		k, err := indexKey(s.keys, s.cfg.Deployment, x.scratch)
+		if err != nil {
+			return err
+		}
+		r := movedRow{key: k, from: from, pos: x.origins[i].Position, at: uint32(row) + uint32(i), rowID: keyindex.NoRowID}
+		if !rowIDs.IsNull(i) {
+			r.rowID = rowIDs.Ints()[i]
+		}
+		x.rows = append(x.rows, r)
+	}
+	slices.SortFunc(x.rows, func(a, b movedRow) int {
+		switch {
+		case a.key.Less(b.key):
+			return -1
+		case b.key.Less(a.key):
+			return 1
+		}
+		return 0
+	})
+	x.keys = x.keys[:0]
+	for i := range x.rows {
+		if i == 0 || x.rows[i].key != x.rows[i-1].key {
+			x.keys = append(x.keys, x.rows[i].key)
+		}
+	}
+	var err error
+	if x.found, err = s.index.LookupConfirmed(x.keys, x.found[:0]); err != nil {
+		return awayDisk(err)
+	}
+	x.entries = x.entries[:0]
+	at := 0
+	for i := range x.rows {
+		r := &x.rows[i]
+		for x.found[at].Key != r.key {
+			at++
+		}
+		if f := &x.found[at]; f.Present && f.File == r.from && f.Pos == r.pos {
+			e := f.Entry
+			e.File, e.Pos, e.RowID = x.to, r.at, r.rowID
+			x.entries = append(x.entries, e)
+		}
+	}
+	// The record's own offset stands only when all of it is folded. A move that is
+	// made again after a crash or a failed read finds its entry moved.
+	return awayDisk(s.index.Apply(x.entries, offset-1))
+}
+
+// eachNow calls fn with where positions of a file are at a log offset: through the
+// jobs that rewrote it before, to the file that the index names. (The side file may
+// be ahead of the index that is folded.) A file that is none of this shard's, or
+// that nothing in the index can name, gives nothing.
+func (s *Shard) eachNow(ctx context.Context, at int64, id uint64, set *roaring.Bitmap, fn func(f fileInfo, id uint64, set *roaring.Bitmap) error) error {
+	f, mine := s.side.Files[id]
+	if !mine {
+		return nil
+	}
+	if f.Moved == nil || f.Moved.At >= at {
+		return fn(f, id, set)
+	}
+	b, err := s.cfg.Bodies.Get(ctx, &f.Moved.Map)
+	if err != nil {
+		return away(err)
+	}
+	fwd, err := forward.Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return fmt.Errorf("forwarding map %s: %w", f.Moved.Map.Path, err)
+	}
+	input := slices.IndexFunc(fwd.Inputs(), func(in forward.Input) bool { return in.File == id })
+	if input < 0 {
+		return fmt.Errorf("forwarding map %s does not have file %d", f.Moved.Map.Path, id)
+	}
+	images, err := fwd.Rebase(nil, input, set.ToArray())
+	if err != nil {
+		return err
+	}
+	for len(images) > 0 {
+		output := images[0].Output
+		to := roaring.New()
+		n := 0
+		for ; n < len(images) && images[n].Output == output; n++ {
+			to.Add(images[n].Position)
+		}
+		images = images[n:]
+		if err := s.eachNow(ctx, at, f.Moved.First+uint64(output), to, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// movedBefore is the table time before which ways through jobs are forgotten.
+func (s *Shard) movedBefore() int64 {
+	if s.decidedTime < math.MinInt64+movedMs {
+		return math.MinInt64
+	}
+	return s.decidedTime - movedMs
+}

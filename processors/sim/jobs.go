@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/varve-io/varve/processors/compactor"
+	"github.com/varve-io/varve/processors/state"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore"
+)
+
+// dispatch puts the attempts that a member tells of into the jobs topic. All of
+// them are perhaps there again (L11).
+func (m *member) dispatch() error {
+	for _, n := range m.machine.Jobs() {
+		d, err := state.Dispatch(m.w.ctx, m.store, m.w.bodies, &n)
+		if err != nil {
+			return err
+		}
+		if d != nil {
+			m.w.dispatched = append(m.w.dispatched, d)
+			if m.w.ever == nil {
+				m.w.ever = map[record.JobID]bool{}
+			}
+			m.w.ever[d.Job] = true
+		}
+	}
+	return nil
+}
+
+// jobStep is one thing that planner, workers and senders of positions do.
+func (w *World) jobStep() error {
+	m := w.pickMember()
+	switch n := w.rng.Intn(10); {
+	case n < 4:
+		return w.planSome(m)
+	case n < 7:
+		if len(w.dispatched) == 0 {
+			return nil
+		}
+		i := w.rng.Intn(len(w.dispatched))
+		done, err := w.execute(w.dispatched[i])
+		if err != nil {
+			return err
+		}
+		w.executed = append(w.executed, done)
+		if w.rng.Intn(4) > 0 { // else it will be executed again
+			w.dispatched = slices.Delete(w.dispatched, i, i+1)
+		}
+	case n < 9:
+		return w.tell(m)
+	case w.rng.Intn(4) == 0:
+		return w.release(m)
+	default:
+		return w.strikeSome()
+	}
+	return nil
+}
+
+// planSome plans one or two jobs: mostly of files that are free, as the member
+// knows them, now and then of any.
+func (w *World) planSome(m *member) error {
+	t, err := m.store.Table(tableName)
+	if err != nil || t == nil || len(t.Requests) > 0 && w.rng.Intn(20) > 0 {
+		return err // what is not settled is mostly waited for
+	}
+	var all []*statestore.FileInfo
+	if err := m.store.Files(w.tableID, func(f *statestore.FileInfo) error {
+		all = append(all, f)
+		return nil
+	}); err != nil {
+		return err
+	}
+	p := &record.PlanJobs{}
+	for range 1 + w.rng.Intn(2) {
+		wild := w.rng.Intn(8) == 0
+		files := slices.Clone(all)
+		w.rng.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
+		var first *statestore.FileInfo
+		item := record.PlanItem{Strategy: "sim"}
+		if w.rng.Intn(3) == 0 {
+			item.TargetBytes = 1 // many outputs
+		}
+		for _, f := range files {
+			if len(item.Inputs) > w.rng.Intn(4) {
+				break
+			}
+			if !wild && (f.Gone || f.Job || !f.Published) {
+				continue
+			}
+			if first == nil {
+				first = f
+			}
+			if wild || bytes.Equal(f.Partition, first.Partition) {
+				item.Inputs = append(item.Inputs, record.JobInput{File: f.ID, Hi: f.Rows})
+			}
+		}
+		if len(item.Inputs) > 0 {
+			p.Items = append(p.Items, item)
+		}
+	}
+	if len(p.Items) == 0 {
+		return nil
+	}
+	return w.enqueue(m, p)
+}
+
+func (w *World) executor() *compactor.Executor {
+	return &compactor.Executor{Store: w.mem, Bodies: w.bodies, Fresh: func() (name [16]byte) {
+		w.serial++
+		binary.BigEndian.PutUint64(name[:], uint64(w.serial))
+		return name
+	}}
+}
+
+func (w *World) execute(d *record.Dispatch) (*compactor.Done, error) {
+	done, err := w.executor().Execute(w.ctx, d, nil)
+	if err != nil {
+		return nil, fmt.Errorf("execute job %d.%d: %w", d.Job.Plan, d.Job.Item, err)
+	}
+	if done.Result.SameKey > 0 {
+		return nil, fmt.Errorf("job %d.%d has two live rows of one key", d.Job.Plan, d.Job.Item)
+	}
+	return done, nil
+}
+
+// tell completes some of the executed jobs, and may do so again.
+func (w *World) tell(m *member) error {
+	if len(w.executed) == 0 {
+		return nil
+	}
+	n := 1 + w.rng.Intn(min(2, len(w.executed)))
+	c, err := compactor.Complete(w.ctx, w.bodies, w.executed[:n])
+	if err != nil {
+		return err
+	}
+	if w.rng.Intn(6) > 0 {
+		w.executed = w.executed[n:]
+	}
+	return w.enqueue(m, c)
+}
+
+func (w *World) release(m *member) error {
+	var open []record.JobID
+	if err := m.store.OpenJobs(w.tableID, func(j *statestore.JobInfo) error {
+		open = append(open, j.Job)
+		return nil
+	}); err != nil || len(open) == 0 {
+		return err
+	}
+	return w.enqueue(m, &record.ReleaseJob{Items: []record.ReleasedJob{{Job: open[w.rng.Intn(len(open))], Again: w.rng.Intn(2) == 0}}, Cause: "sim"})
+}
+
+// finishJobs has every job that is open executed and completed.
+func (w *World) finishJobs() error {
+	open := map[record.JobID]bool{}
+	if err := w.members[0].store.OpenJobs(w.tableID, func(j *statestore.JobInfo) error {
+		open[j.Job] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	var all []*compactor.Done
+	for _, d := range w.dispatched {
+		if !open[d.Job] {
+			continue
+		}
+		delete(open, d.Job)
+		done, err := w.execute(d)
+		if err != nil {
+			return err
+		}
+		all = append(all, done)
+	}
+	w.dispatched = nil
+	// A worker that nothing is heard of any more: its job is released and done again.
+	silent := &record.ReleaseJob{Cause: "sim"}
+	for _, id := range w.sortedJobs(open) {
+		if !w.ever[id] {
+			return fmt.Errorf("%w: job %+v is open and was never dispatched", errStuck, id)
+		}
+		silent.Items = append(silent.Items, record.ReleasedJob{Job: id, Again: true})
+	}
+	if len(silent.Items) > 0 {
+		if err := w.request(tableName, w.tableID, silent); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	c, err := compactor.Complete(w.ctx, w.bodies, all)
+	if err != nil {
+		return err
+	}
+	return w.request(tableName, w.tableID, c)
+}
+
+func (w *World) sortedJobs(set map[record.JobID]bool) []record.JobID {
+	var all []record.JobID
+	for id := range set {
+		all = append(all, id)
+	}
+	slices.SortFunc(all, func(a, b record.JobID) int {
+		return cmp.Or(cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Item, b.Item), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	return all
+}
+
+// strikeSome deletes some rows by position, of a file that is live or was.
+func (w *World) strikeSome() error {
+	m := w.pickMember()
+	var all []*statestore.FileInfo
+	if err := m.store.Files(w.tableID, func(f *statestore.FileInfo) error {
+		if f.Published || !f.Gone {
+			all = append(all, f)
+		}
+		return nil
+	}); err != nil || len(all) == 0 {
+		return err
+	}
+	f := all[w.rng.Intn(len(all))]
+	set := roaring.New()
+	for range 1 + w.rng.Intn(2) {
+		set.Add(uint32(w.rng.Int63n(f.Rows)))
+	}
+	return w.strike(f, set)
+}
+
+func (w *World) strike(f *statestore.FileInfo, set *roaring.Bitmap) error {
+	values, err := w.valuesOf(f)
+	if err != nil {
+		return err
+	}
+	bitmap, err := dv.AppendBitmap(nil, set)
+	if err != nil {
+		return err
+	}
+	var struck []int64
+	for _, p := range set.ToArray() {
+		struck = append(struck, values[p])
+	}
+	if w.struck == nil {
+		w.struck = map[int64][]int64{}
+	}
+	w.struck[int64(len(w.log))] = struck
+	if f.Moved {
+		w.saw["struck after a job"]++
+	}
+	return w.request(tableName, w.tableID, &record.DeletePositions{Deletes: []record.DeleteBlock{{File: f.ID, Bitmap: bitmap}}})
+}
+
+// valuesOf are the values in a file's rows: each is used once, so that it names a version.
+func (w *World) valuesOf(f *statestore.FileInfo) ([]int64, error) {
+	x := statestore.FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name}
+	b, err := w.read(w.def.Location + "/data/" + x.FileName(w.tableID))
+	if err != nil {
+		return nil, err
+	}
+	file, err := rows.Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return nil, err
+	}
+	cols, err := file.Read([]schemas.Field{w.def.Schema().Fields[1]})
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(cols[0].Ints)) != f.Rows {
+		return nil, errors.New("a file has other rows than the state says")
+	}
+	return cols[0].Ints, nil
+}
