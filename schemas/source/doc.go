@@ -20,6 +20,12 @@
 // rows-json: plain JSON rows, a null value deletes by the record key. The
 // flattened form's __deleted and __op are understood unless they are columns.
 //
+// _cdc, which the Kafka Connect Iceberg sink's transforms add, likewise.
+//
+// maxwell, canal-json, aws-dms, goldengate-json: the JSON envelopes of these
+// tools. A Canal message has many rows, which are taken all or not at all. An
+// update of GoldenGate that leaves columns out is filled from its image before.
+//
 // varve-avro: varve's own events, see AvroSchemaFor.
 //
 // # Keys
