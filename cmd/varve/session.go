@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/varve-io/varve/topology"
@@ -144,6 +145,8 @@ var (
 	readRoles    = []string{topology.RoleState}
 	publishRoles = []string{topology.RoleState, topology.RolePublisher}
 	allRoles     = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}
+	// jobRoles take nothing in, and execute jobs.
+	jobRoles = []string{topology.RoleState, topology.RolePublisher, topology.RolePlanner, topology.RoleCompactor}
 )
 
 // topicPartitions is the number of partitions of a topic, 0 when it is not there.
@@ -164,10 +167,10 @@ func (a *app) topicPartitions(ctx context.Context, brokers []string, topic strin
 }
 
 func checkRoles(roles []string) error {
-	known := allRoles
+	known := topology.Roles()
 	for _, r := range roles {
 		if !slices.Contains(known, r) {
-			return usagef("--roles: unknown role %q%s (known: ingest, state, publisher)", r, didYouMean(r, known))
+			return usagef("--roles: unknown role %q%s (known: %s)", r, didYouMean(r, known), strings.Join(known, ", "))
 		}
 	}
 	return nil
