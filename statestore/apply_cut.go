@@ -315,7 +315,7 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 		if err := s.del(key16(keyDead, uint64(t.id), f.id)); err != nil {
 			return false, err
 		}
-		if err := s.leavePartition(t.id, f); err != nil {
+		if err := s.leavePartition(t, f); err != nil {
 			return false, err
 		}
 		s.effect('g', int64(f.id))
@@ -381,8 +381,11 @@ func encodeFrozen(f *fileEntry, name [16]byte, moved bool, old *Vector, count ui
 }
 
 // leavePartition takes a file out of its partition's list of files, if it has one.
-func (s *Store) leavePartition(table int64, f *fileEntry) error {
-	k := binary.BigEndian.AppendUint64(key16(keyMembers, uint64(table), uint64(f.tuple)), f.id)
+func (s *Store) leavePartition(t *table, f *fileEntry) error {
+	if !slices.ContainsFunc(t.def.Specs, func(x schemas.Spec) bool { return len(x.Fields) > 0 }) {
+		return nil // no partition of this table has a list
+	}
+	k := binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(f.tuple)), f.id)
 	b, err := s.get(k)
 	if err != nil || b == nil {
 		return err

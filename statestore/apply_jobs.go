@@ -1,6 +1,8 @@
 package statestore
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -64,7 +66,34 @@ func (s *Store) deadNow(t *table, c *chunk, f *fileEntry) ([]byte, error) {
 			}
 		}
 	}
-	return s.deadSet(t, f, at >= c.stored)
+	if at >= c.stored {
+		return s.deadSet(t, f, true)
+	}
+	if err := s.findDead(t, c); err != nil {
+		return nil, err
+	}
+	return s.deadSet(t, f, !c.dead.has(uint(f.id&127)))
+}
+
+// findDead finds which of a chunk's files the database has dead positions of:
+// one look for all, since jobs mostly take neighbours.
+func (s *Store) findDead(t *table, c *chunk) error {
+	if c.deadKnown {
+		return nil
+	}
+	from := key16(keyDead, uint64(t.id), c.key.base<<7)
+	it, err := s.iterRange(from, key16(keyDead, uint64(t.id), (c.key.base+1)<<7))
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		c.dead.set(uint(it.Key()[len(from)-1]) & 127)
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	c.deadKnown = true
+	return nil
 }
 
 // deadSet unites s.sets, a file's delete blocks that the database lacks, with
@@ -381,7 +410,7 @@ func (s *Store) complete(r *Record, t *table, p *record.CompleteJob, c *completi
 		if err := s.del(key16(keyDead, uint64(t.id), f.id)); err != nil {
 			return err
 		}
-		if err := s.leavePartition(t.id, f); err != nil {
+		if err := s.leavePartition(t, f); err != nil {
 			return err
 		}
 	}
@@ -406,6 +435,9 @@ func (s *Store) bringDeaths(t *table, c *completion, i int, ch *chunk, f *fileEn
 			return err
 		}
 		if base := c.m.Inputs()[i].Dead; len(base) > 0 {
+			if bytes.Equal(dead, base) {
+				return nil
+			}
 			if dead, err = dv.Minus(nil, dead, base); err != nil {
 				return fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
 			}

@@ -3,7 +3,6 @@ package statestore
 import (
 	"cmp"
 	"encoding/binary"
-	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -46,10 +45,12 @@ type chunk struct {
 	added   bits128
 	killed  bits128
 	gone    bits128
-	kills   []byte // delete blocks that the database lacks: low bits of the id, length, set
-	stored  int    // entries that the database has
+	dead    bits128 // files that the database has dead positions of, once deadKnown
+	kills   []byte  // delete blocks that the database lacks: low bits of the id, length, set
+	stored  int     // entries that the database has
 
 	dirty, marksDirty, touched bool
+	deadKnown                  bool
 }
 
 type chunkKey struct {
@@ -151,9 +152,7 @@ func (c *chunk) addBody(offset int64, ref *record.Ref, dir string) string {
 	}
 	b := body{record: offset, length: ref.Length, hash: ref.Hash, dir: ref.Path}
 	if k := len(ref.Path) - 2*len(ref.Hash); k >= 0 {
-		var digits [2 * len(ref.Hash)]byte
-		hex.Encode(digits[:], ref.Hash[:])
-		if b.named = ref.Path[k:] == string(digits[:]); b.named {
+		if b.named = isHex(ref.Path[k:], ref.Hash[:]); b.named {
 			if ref.Path[:k] != dir {
 				dir = strings.Clone(ref.Path[:k])
 			}

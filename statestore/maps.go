@@ -21,6 +21,9 @@ func (e *NeedsMap) Error() string { return "forwarding map " + e.Ref.Path + " wa
 // mapRoom bounds the bytes of maps that are kept between records.
 const mapRoom = 64 << 20
 
+// mapBlocks is how many decoded blocks of a map are kept.
+const mapBlocks = 4
+
 // heldMap is a map that was fetched, opened when first used.
 type heldMap struct {
 	bytes  []byte
@@ -71,7 +74,9 @@ func (s *Store) openMap(ref *record.Ref, whole bool) (m *forward.Map, bad bool, 
 	s.mapUse++
 	h.used = s.mapUse
 	if h.parsed == nil && h.err == nil {
-		h.parsed, h.err = forward.Open(bytes.NewReader(h.bytes), int64(len(h.bytes)))
+		if h.parsed, h.err = forward.Open(bytes.NewReader(h.bytes), int64(len(h.bytes))); h.err == nil {
+			h.parsed.CacheBlocks = mapBlocks
+		}
 	}
 	if whole && !h.whole && h.err == nil {
 		h.err, h.whole = h.parsed.Check(), true

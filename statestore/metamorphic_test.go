@@ -295,6 +295,11 @@ func FuzzApply(f *testing.F) {
 	put(mk("t", 1, &record.SkipSource{Shard: shardKey(0), From: 5, To: 6}))
 	put(mk("t", 1, &record.RetireShard{Shard: shardKey(0)}))
 	put(mk("t", 1, &record.ShardIndex{Shard: shardKey(0), Epoch: 2, Offset: 3}))
+	job := record.JobID{Plan: 8, Attempt: 1}
+	put(mk("t", 1, &record.PlanJobs{Items: []record.PlanItem{{Inputs: []record.JobInput{{File: statestore.FileID(1, 1), Hi: 3}}}, {}}}))
+	put(mk("t", 1, &record.CompleteJob{Items: []record.CompletedJob{{Job: job, Outputs: []record.JobOutput{{Name: [16]byte{1}, Rows: 2, Bytes: 9}}, Map: *ref(3)}}, Metrics: ref(4)}))
+	put(mk("t", 1, &record.ReleaseJob{Items: []record.ReleasedJob{{Job: job, Again: true}, {Job: job}}}))
+	put(mk("t", 1, &record.DeletePositions{Deletes: []record.DeleteBlock{{File: statestore.FileID(1, 1), Bitmap: positions(0, 2)}}}))
 	put(mk("t", 1, &record.DropTable{}))
 	f.Fuzz(func(t *testing.T, key, header, value []byte) {
 		st, err := openMem(vfs.NewMem(), 1<<20)

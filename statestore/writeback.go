@@ -253,6 +253,7 @@ func (s *Store) fillKills(b *pebble.Batch, c *chunk) error {
 		}
 		s.scratch = set
 		k := s.key16(keyDead, uint64(c.key.table), c.entries[e].id)
+		c.dead.set(uint(c.entries[e].id & 127))
 		if e >= c.stored {
 			err = b.Set(k, set, nil)
 		} else {

@@ -48,11 +48,12 @@ var (
 	descLate       = describe("varve_table_late_events_total", "Events that lost against a newer version.", "table")
 	descLetters    = describe("varve_table_dead_letters_total", "Events that were refused, in accepted records.", "table")
 	descDeleteReq  = describe("varve_table_open_delete_requests", "Deletion requests that are not settled.", "table")
+	descOpenJobs   = describe("varve_table_open_jobs", "Compaction jobs that are not completed.", "table")
 )
 
 var nodeDescs = []*prometheus.Desc{
 	descReady, descFailed, descDisk, descTables, descLogApplied, descLag, descSourceEnd, descRunning, descWaiting, descCkptTime, descCkptBehind, descCkptFailed, descRows, descDead, descFiles, descBytes,
-	descVectors, descSnapshot, descFreshness, descAttempts, descTableWait, descEvents, descUpserts, descDeletes, descLate, descLetters, descDeleteReq,
+	descVectors, descSnapshot, descFreshness, descAttempts, descTableWait, descEvents, descUpserts, descDeletes, descLate, descLetters, descDeleteReq, descOpenJobs,
 }
 
 // Describe is prometheus.Collector's.
@@ -126,6 +127,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descAttempts, float64(attempts), t.Name)
 		gauge(descTableWait, one(st.Waiting[t.Name] != ""), t.Name)
 		gauge(descDeleteReq, float64(len(t.Requests)), t.Name)
+		gauge(descOpenJobs, float64(t.OpenJobs), t.Name)
 		counter(descEvents, t.Counts.Events, t.Name)
 		counter(descUpserts, t.Counts.Upserts, t.Name)
 		counter(descDeletes, t.Counts.Deletes, t.Name)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/plugin/kprom"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas/record"
 )
@@ -37,6 +38,10 @@ type metrics struct {
 	letters        *prometheus.CounterVec
 	pauses         *prometheus.CounterVec
 	logEnd         *prometheus.GaugeVec
+	jobs           *prometheus.CounterVec
+	jobRows        *prometheus.CounterVec
+	jobBytes       *prometheus.CounterVec
+	jobSeconds     *prometheus.CounterVec
 
 	mu     sync.Mutex
 	tables map[string]bool
@@ -58,13 +63,17 @@ func newMetrics(n *Node) *metrics {
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "varve_publish_seconds", Help: "How long publishing a cut took, from its manifests to its commit.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}),
-		letters: counter("varve_dead_letters_sent_total", "Events that were refused since the start, by why; those that are read again count again.", "table", "reason"),
-		pauses:  counter("varve_fetch_pauses_total", "How often a shard began to wait for a store, a disk or a broker.", "table", "partition"),
-		logEnd:  gauge("varve_log_end_offset", "End of the partition of the log, as last heard.", "partition"),
-		tables:  map[string]bool{}, behind: map[int32]time.Time{},
+		letters:    counter("varve_dead_letters_sent_total", "Events that were refused since the start, by why; those that are read again count again.", "table", "reason"),
+		pauses:     counter("varve_fetch_pauses_total", "How often a shard began to wait for a store, a disk or a broker.", "table", "partition"),
+		logEnd:     gauge("varve_log_end_offset", "End of the partition of the log, as last heard.", "partition"),
+		jobs:       counter("varve_jobs_total", "Attempts at compaction jobs that ended on this node; result: executed, failed.", "table", "result"),
+		jobRows:    counter("varve_job_rows_total", "Rows that executed jobs of this node wrote.", "table"),
+		jobBytes:   counter("varve_job_bytes_total", "Bytes that executed jobs of this node read and wrote; direction: in, out.", "table", "direction"),
+		jobSeconds: counter("varve_job_seconds_total", "Time that executed jobs of this node took.", "table"),
+		tables:     map[string]bool{}, behind: map[int32]time.Time{},
 	}
 	m.collectors = []prometheus.Collector{
-		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.logEnd, &nodeCollector{n: n, m: m},
+		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.logEnd, m.jobs, m.jobRows, m.jobBytes, m.jobSeconds, &nodeCollector{n: n, m: m},
 	}
 	m.registry.MustRegister(m.collectors...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -138,6 +147,19 @@ func (m *metrics) publishFailed(table string, err error) {
 // letter counts a dead letter.
 func (m *metrics) letter(l *processors.DeadLetter) {
 	m.letters.WithLabelValues(m.table(l.Table), l.Reject.Code).Inc()
+}
+
+// jobDone counts an attempt at a job.
+func (m *metrics) jobDone(table, result string, r *compactor.Result, took time.Duration) {
+	table = m.table(table)
+	m.jobs.WithLabelValues(table, result).Inc()
+	if r == nil {
+		return
+	}
+	m.jobRows.WithLabelValues(table).Add(float64(r.Rows))
+	m.jobBytes.WithLabelValues(table, "in").Add(float64(r.BytesIn))
+	m.jobBytes.WithLabelValues(table, "out").Add(float64(r.BytesOut))
+	m.jobSeconds.WithLabelValues(table).Add(took.Seconds())
 }
 
 // paused counts the beginning of a wait.

@@ -43,6 +43,7 @@ type moverConfig struct {
 	deployment string // names group and transactions
 	member     string // unique among the movers that run at once
 	logger     *slog.Logger
+	registry   source.SchemaSource
 	wait       func(context.Context) error // before each batch: a full disk, say
 }
 
@@ -78,7 +79,7 @@ func newMover(ctx context.Context, c moverConfig) (*mover, error) {
 		return nil, err
 	}
 	var err error
-	if m.split, err = rekey.NewSplitter(c.def, int32(c.partitions)); err != nil {
+	if m.split, err = rekey.NewSplitter(c.def, int32(c.partitions), c.registry); err != nil {
 		return nil, fmt.Errorf("table %s: %w", c.def.Name, err)
 	}
 	opts, err := c.client.kgoOptions()
@@ -228,6 +229,10 @@ func (m *mover) move(ctx context.Context, fetches kgo.Fetches) error {
 	})
 	if err := promise.Err(); err != nil && failed == nil {
 		m.log.Warn("a batch was not moved; it is read again", "error", err)
+		failed = errNotMoved
+	}
+	if errors.Is(failed, source.ErrAway) {
+		m.log.Warn("a batch waits to be moved", "error", failed)
 		failed = errNotMoved
 	}
 	// Also when ctx has ended: readers of committed records wait behind an open transaction.

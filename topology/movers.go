@@ -127,7 +127,7 @@ func (n *Node) move(ctx context.Context, d *schemas.Definition) error {
 	}
 	m, err := newMover(ctx, moverConfig{
 		client: n.client, admin: n.admin, def: d, source: source, target: target.Name, partitions: target.Partitions,
-		deployment: n.deployment, member: n.opt.NodeID, logger: n.log, wait: n.wait,
+		deployment: n.deployment, member: n.opt.NodeID, logger: n.log, registry: n.opt.Registry, wait: n.wait,
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology/restcatalog"
@@ -28,6 +29,11 @@ const (
 	RoleIngest    = "ingest"
 	RoleState     = "state"
 	RolePublisher = "publisher"
+	// RolePlanner plans the jobs of the node's states, sends them to workers and
+	// follows them.
+	RolePlanner = "planner"
+	// RoleCompactor executes jobs of any table.
+	RoleCompactor = "compactor"
 )
 
 // NodeOptions configure a node.
@@ -75,6 +81,9 @@ type NodeOptions struct {
 	Monitor MonitorOptions
 	// StopOnError stops a shard at its first refused event.
 	StopOnError bool
+	// Registry has the writers' schemas of formats that need a schema registry;
+	// without one their tables wait.
+	Registry source.SchemaSource
 	// Checkpoints say when the states are kept in the object store.
 	Checkpoints CheckpointOptions
 	// LockWait is how long a data folder may stay locked by another process,
@@ -85,6 +94,8 @@ type NodeOptions struct {
 	// Remote, if any, is the outside catalog that tables are published to.
 	// Default: the tables' own folders.
 	Remote *restclient.Options
+	// Jobs say how compaction jobs are planned and executed.
+	Jobs   JobOptions
 	Logger *slog.Logger
 }
 
@@ -111,6 +122,9 @@ type Node struct {
 	refused map[string]string // why tables are not ingested
 	failed  error             // the first that stopped a role
 	late    []error           // of roles that were ending
+
+	compactors    *compactors // nil: the node has not the role
+	jobPartitions int32       // of the jobs topic
 
 	movers map[int64]bool // tables, by id, whose events are moved (K5)
 
@@ -199,7 +213,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.topics, err = NewTopics(opt.Deployment, opt.Partitions, 0, embedded); err != nil {
+	if n.topics, err = NewTopics(opt.Deployment, opt.Partitions, opt.Jobs.Partitions, embedded); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if old != nil {
@@ -212,7 +226,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 			return nil, fmt.Errorf("%w: %s was made on another broker; use another data folder", ErrConfig, opt.Data)
 		}
 		if opt.Partitions == 0 {
-			if n.topics, err = NewTopics(opt.Deployment, old.Partitions, 0, embedded); err != nil {
+			if n.topics, err = NewTopics(opt.Deployment, old.Partitions, opt.Jobs.Partitions, embedded); err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 			}
 		}
@@ -239,6 +253,11 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if err := n.admin.EnsureTopics(ctx, n.topics); err != nil {
 		return nil, err
 	}
+	jobs, err := n.admin.Topic(ctx, n.topics.Jobs)
+	if err != nil {
+		return nil, err
+	}
+	n.jobPartitions = int32(jobs.Partitions)
 	if n.producer, err = NewLogProducer(n.client, ProducerOptions{}); err != nil {
 		return nil, err
 	}
@@ -470,6 +489,11 @@ func (n *Node) checkSources(ctx context.Context) error {
 func (n *Node) Start(ctx context.Context) error {
 	n.started = true
 	n.spawn(n.guard)
+	if n.has(RoleCompactor) {
+		if err := n.startCompactors(); err != nil {
+			return err
+		}
+	}
 	if n.opt.Groups {
 		return n.startGroups()
 	}
@@ -530,6 +554,9 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) drain(ctx context.Context) error {
 	if !n.started {
 		return nil
+	}
+	if n.compactors != nil {
+		n.compactors.stop(ctx)
 	}
 	n.mu.Lock()
 	shards := make([]*shardWorker, 0, len(n.shards))
@@ -599,7 +626,7 @@ func (n *Node) adoptPartitions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.topics, err = NewTopics(n.opt.Deployment, info.Partitions, 0, false); err != nil {
+	if n.topics, err = NewTopics(n.opt.Deployment, info.Partitions, n.opt.Jobs.Partitions, false); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/statestore/restclient"
@@ -15,7 +17,7 @@ func (o NodeOptions) Check(ctx context.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if _, err := NewTopics(o.Deployment, o.Partitions, 0, len(o.Brokers) == 0); err != nil {
+	if _, err := NewTopics(o.Deployment, o.Partitions, o.Jobs.Partitions, len(o.Brokers) == 0); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if o.Remote != nil {
@@ -39,12 +41,43 @@ func (o *NodeOptions) check() error {
 		o.Roles = []string{RoleIngest, RoleState, RolePublisher}
 	}
 	for _, r := range o.Roles {
-		if r != RoleIngest && r != RoleState && r != RolePublisher {
-			return fmt.Errorf("%w: unknown role %q: roles are ingest, state, publisher", ErrConfig, r)
+		if !slices.Contains(Roles(), r) {
+			return fmt.Errorf("%w: unknown role %q: roles are %s", ErrConfig, r, strings.Join(Roles(), ", "))
 		}
 	}
 	if slices.Contains(o.Roles, RolePublisher) && !slices.Contains(o.Roles, RoleState) {
 		return fmt.Errorf("%w: the publisher sits with the state: name both roles", ErrConfig)
 	}
+	if slices.Contains(o.Roles, RolePlanner) && !slices.Contains(o.Roles, RoleState) {
+		return fmt.Errorf("%w: the planner sits with the state: name both roles", ErrConfig)
+	}
+	if err := o.Jobs.check(); err != nil {
+		return err
+	}
 	return o.checkGroups()
+}
+
+// Roles are all that a node can have.
+func Roles() []string {
+	return []string{RoleIngest, RoleState, RolePublisher, RolePlanner, RoleCompactor}
+}
+
+func (o *JobOptions) check() error {
+	if o.PlanEvery == 0 {
+		o.PlanEvery = DefaultPlanEvery
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultJobTimeout
+	}
+	if o.Attempts == 0 {
+		o.Attempts = DefaultJobAttempts
+	}
+	if o.MaxJobs == 0 {
+		o.MaxJobs = DefaultMaxJobs
+	}
+	const least = 100 * time.Millisecond
+	if o.PlanEvery < least || o.Timeout < least || o.Attempts < 1 || o.MaxJobs < 1 || o.Workers < 0 || o.Partitions < 0 {
+		return fmt.Errorf("%w: jobs are planned every %s at most and time out after %s at least; attempts, jobs, workers and partitions are one or more", ErrConfig, least, least)
+	}
+	return nil
 }

@@ -43,6 +43,7 @@ type stateWorker struct {
 	appender  *logAppender
 	pub       *publisher.Publisher
 	keeper    *keeper
+	desk      *jobDesk // nil: the node plans and sends no jobs
 	log       *slog.Logger
 
 	mu       sync.Mutex
@@ -52,8 +53,9 @@ type stateWorker struct {
 	waiting  map[int64]string // why a table's cut is not published yet
 	stuck    map[int64]error  // tables whose publishing waits for a person
 	slots    chan struct{}
-	bodyWait string      // what the partition waits for before it applies on
-	stopped  atomic.Bool // the partition is not applied any more
+	bodyWait string         // what the partition waits for before it applies on
+	released map[int64]bool // tables with jobs that were given up
+	stopped  atomic.Bool    // the partition is not applied any more
 
 	use    sync.RWMutex // held for reading the store by others than its goroutine
 	closed bool
@@ -78,7 +80,7 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	}
 	w := &stateWorker{
 		n: n, partition: p, store: st, keeper: keeper, box: newMailbox(), log: n.log.With("partition", p),
-		building: map[int64]bool{}, waiting: map[int64]string{}, stuck: map[int64]error{}, slots: make(chan struct{}, maxPublishers),
+		building: map[int64]bool{}, waiting: map[int64]string{}, stuck: map[int64]error{}, released: map[int64]bool{}, slots: make(chan struct{}, maxPublishers),
 	}
 	defer func() {
 		if err != nil {
@@ -89,9 +91,15 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	w.appender = &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: p, box: w.box}
 	w.machine = state.New(state.Config{
 		Store: st, Bodies: n.bodies, Log: w.appender, Logger: w.log,
-		Applied:  func(o *record.OutcomeMessage) { n.metrics.applied(p, o) },
+		Applied: func(o *record.OutcomeMessage) {
+			n.metrics.applied(p, o)
+			w.sawOutcome(o)
+		},
 		Outcomes: &outcomeSender{ctx: n.ctx, producer: n.producer, topic: n.topics.Outcomes, partition: p, box: w.box},
 	})
+	if n.has(RolePlanner) {
+		w.desk = newJobDesk(w)
+	}
 	config := publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log}
 	if n.remote != nil {
 		config.Remote = n.remote
@@ -291,12 +299,19 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
 	}
+	if w.desk != nil {
+		pubs.Go(func() { w.desk.run(ctx) })
+		pubs.Go(func() { w.planning(ctx) })
+	}
 	for ctx.Err() == nil {
 		if err := w.step(ctx, statePoll); err != nil {
 			if ctx.Err() != nil && given.Err() == nil {
 				return context.Cause(ctx)
 			}
 			return err
+		}
+		if jobs := w.machine.Jobs(); w.desk != nil {
+			w.desk.add(jobs)
 		}
 		if !w.n.has(RolePublisher) {
 			continue

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -36,12 +37,14 @@ type app struct {
 	file      string // --config
 
 	// Flags of the deployment; the file gives their values too.
-	data       string
-	brokers    []string
-	warehouse  string
-	deployment string
-	security   topology.Security
-	outside    outsideFlags
+	data            string
+	brokers         []string
+	warehouse       string
+	deployment      string
+	security        topology.Security
+	registryOptions topology.RegistryOptions
+	registry        source.SchemaSource // nil: none named
+	outside         outsideFlags
 
 	dry bool // run says what is wrong with its settings, and starts nothing
 
@@ -123,6 +126,7 @@ func (a *app) root() *cobra.Command {
 		a.versionCommand(), a.completionCommand(root), a.configCommand(),
 		a.demoCommand(), a.runCommand(), a.loadCommand(), a.produceCommand(), a.deleteCommand(), a.tableCommand(), a.statusCommand(), a.lettersCommand(), a.transactionCommand(),
 		a.inspectCommand(), a.scanCommand(), a.snapshotsCommand(), a.filesCommand(), a.catalogCommand(), a.checkpointCommand(), a.replayCommand(), a.verifyCommand(),
+		a.compactCommand(), a.jobsCommand(),
 		a.benchCommand(), a.benchNodeCommand(),
 	)
 	wrapArgs(root)
@@ -172,6 +176,7 @@ func (a *app) dataFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.data, "data", "./varve-data", "`folder` of local state, embedded broker and embedded lake")
 	f.StringVar(&a.warehouse, "warehouse", "", "lake as a path or `URL` (default: the data folder's own, DATA/lake)")
 	a.kafkaFlags(f)
+	a.registryFlags(f)
 	a.outside.add(f)
 }
 
@@ -215,6 +220,9 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return usagef("--log-format %q: use text or json", a.logFormat)
 	}
 	a.warnEnvironment(cmd.Root())
+	if err := a.openRegistry(); err != nil {
+		return err
+	}
 	return a.secure()
 }
 

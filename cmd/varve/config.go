@@ -26,18 +26,19 @@ const maxConfigBytes = 4 << 20
 // fileConfig is the configuration file. Keys of the top level that are also
 // flags give those flags their values; the tags are the keys.
 type fileConfig struct {
-	Data             string      `yaml:"data"`
-	Brokers          []string    `yaml:"brokers"`
-	Kafka            kafkaConfig `yaml:"kafka"`
-	Warehouse        string      `yaml:"warehouse"`
-	Deployment       string      `yaml:"deployment"`
-	LogPartitions    int         `yaml:"log_partitions"`
-	Roles            []string    `yaml:"roles"`
-	IngestTables     []string    `yaml:"ingest_tables"`
-	Partitions       string      `yaml:"partitions"`
-	NodeID           string      `yaml:"node_id"`
-	SessionTimeout   duration    `yaml:"session_timeout"`
-	RebalanceTimeout duration    `yaml:"rebalance_timeout"`
+	Data             string         `yaml:"data"`
+	Brokers          []string       `yaml:"brokers"`
+	Kafka            kafkaConfig    `yaml:"kafka"`
+	SchemaRegistry   registryConfig `yaml:"schema_registry"`
+	Warehouse        string         `yaml:"warehouse"`
+	Deployment       string         `yaml:"deployment"`
+	LogPartitions    int            `yaml:"log_partitions"`
+	Roles            []string       `yaml:"roles"`
+	IngestTables     []string       `yaml:"ingest_tables"`
+	Partitions       string         `yaml:"partitions"`
+	NodeID           string         `yaml:"node_id"`
+	SessionTimeout   duration       `yaml:"session_timeout"`
+	RebalanceTimeout duration       `yaml:"rebalance_timeout"`
 	// Where and with which token the node serves its tables.
 	CatalogListen    string `yaml:"catalog_listen"`
 	CatalogTokenFile string `yaml:"catalog_token_file"`
@@ -232,6 +233,7 @@ func (c *fileConfig) flagValues() map[string][]string {
 	text("warehouse", c.Warehouse)
 	text("deployment", c.Deployment)
 	c.Kafka.flagValues(text)
+	c.SchemaRegistry.flagValues(out)
 	text("catalog-listen", c.CatalogListen)
 	text("catalog-token-file", c.CatalogTokenFile)
 	text("admin-listen", c.AdminListen)
@@ -330,7 +332,7 @@ func (a *app) given(flag string) bool {
 }
 
 // secretEnvs are the variables that hold secrets, which have no flag.
-var secretEnvs = []string{adminTokenEnv, catalogTokenEnv, kafkaPasswordEnv}
+var secretEnvs = []string{adminTokenEnv, catalogTokenEnv, kafkaPasswordEnv, registryPasswordEnv, registryTokenEnv}
 
 // warnEnvironment warns of VARVE_ variables that are nearly a flag's: they do
 // nothing, and their user should know.

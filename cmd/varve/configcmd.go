@@ -201,6 +201,18 @@ kafka:
   token_url: ""      # or a token endpoint for user and password as client credentials
   scope: ""
 
+# Where the schemas of events are, for formats whose events name them by id. The
+# password may stand in VARVE_SCHEMA_REGISTRY_PASSWORD, a bearer token in
+# VARVE_SCHEMA_REGISTRY_TOKEN.
+schema_registry:
+  urls: []
+  ca: ""
+  cert: ""
+  key: ""
+  user: ""
+  password_file: ""
+  token_file: ""
+
 # Where the tables are: a folder, or s3://bucket/prefix?endpoint=…&region=…; in
 # a binary built with -tags gcs,azure also gs://bucket/prefix and
 # azblob://container/prefix. Empty: DATA/lake.

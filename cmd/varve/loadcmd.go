@@ -265,7 +265,7 @@ func (a *app) placed(ctx context.Context, c *topology.Conn, def *schemas.Definit
 	}
 	var s *spread
 	if have > 1 && def.Keyed() {
-		if s, err = newSpread(def, have); err != nil {
+		if s, err = newSpread(def, have, a.registry); err != nil {
 			return nil, err
 		}
 	}
@@ -365,15 +365,13 @@ func (a *app) discover(w *wish, src *eventSource) (schemas.Schema, error) {
 	sample := make([]source.Record, len(ahead))
 	for i, e := range ahead {
 		sample[i] = source.Record{Key: e.Key, Value: e.Value}
-		for _, h := range e.Headers {
-			sample[i].Headers = append(sample[i].Headers, source.Header{Key: h.Key, Value: h.Value})
-		}
+		sample[i].Headers = headersOf(e)
 	}
 	return a.discoverFrom(w, sample)
 }
 
 func (a *app) discoverFrom(w *wish, sample []source.Record) (schemas.Schema, error) {
-	s, notes, err := source.Discover(w.format, sortedProperties(w.options), sample, w.key)
+	s, notes, err := source.Discover(a.registry, w.format, sortedProperties(w.options), sample, w.key)
 	if err != nil {
 		return schemas.Schema{}, usagef("table %s: its schema cannot be taken from the events: %w; give it with --schema", w.name, err)
 	}

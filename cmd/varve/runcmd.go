@@ -36,6 +36,7 @@ func (a *app) runCommand() *cobra.Command {
 		checkpoints   checkpointFlags
 		catalog       catalogFlags
 		monitor       monitorFlags
+		jobs          jobFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -47,9 +48,10 @@ func (a *app) runCommand() *cobra.Command {
 			"next start reads it again.\n\n" +
 			"A configured table whose schema nobody gave gets the one that its topic's first\n" +
 			"events show.\n\n" +
-			"On a cluster the nodes of a deployment share the work as two consumer groups: role\n" +
-			"state divides the partitions of the log, with the publishing of their tables, role\n" +
-			"ingest the partitions of the source topics. A node that is gone for longer than the\n" +
+			"On a cluster the nodes of a deployment share the work as consumer groups: role\n" +
+			"state divides the partitions of the log, with the publishing of their tables and the\n" +
+			"planning of their compaction, role ingest the partitions of the source topics, role\n" +
+			"compactor the jobs. A node that is gone for longer than the\n" +
 			"session timeout loses what it had to the others; one that is back before has it\n" +
 			"again. --leave gives it away at once at the end, for scaling down. --partitions\n" +
 			"takes source partitions out of the sharing: whoever does that must see that each is\n" +
@@ -57,7 +59,7 @@ func (a *app) runCommand() *cobra.Command {
 			"It serves the tables of its warehouse to other engines, as a read-only Iceberg REST\n" +
 			"catalog. Beyond this machine it does so only with --catalog-listen and a token.",
 		Example: "  varve run --data ./varve-data\n  varve run --config varve.yaml\n" +
-			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher\n" +
+			"  varve run --brokers kafka-1:9092,kafka-2:9092 --warehouse s3://lake/varve?region=eu-west-1 --roles state,publisher,planner\n" +
 			"  varve run --brokers kafka-1:9092 --warehouse /mnt/lake --data ./node-2 --roles ingest --tables 'shop.*'",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,6 +68,9 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			if err := checkRoles(roles); err != nil {
 				return err
+			}
+			if len(roles) == 0 {
+				roles = topology.Roles()
 			}
 			if onError != "dlq" && onError != "stop" {
 				return usagef("--on-error %q: use dlq or stop", onError)
@@ -82,6 +87,7 @@ func (a *app) runCommand() *cobra.Command {
 			if o.Checkpoints, err = checkpoints.options(); err != nil {
 				return err
 			}
+			o.Jobs = jobs.o
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
 				return err
 			}
@@ -103,13 +109,14 @@ func (a *app) runCommand() *cobra.Command {
 	a.dataFlags(cmd.Flags())
 	a.brokerFlags(cmd.Flags())
 	f := cmd.Flags()
-	f.StringSliceVar(&roles, "roles", nil, "`roles` of this node: ingest, state, publisher (default: all)")
+	f.StringSliceVar(&roles, "roles", nil, "`roles` of this node: ingest, state, publisher, planner, compactor (default: all)")
 	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables`: names, or patterns as 'shop.*' (default: all)")
 	groups.add(f)
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
 	checkpoints.add(cmd)
 	catalog.add(f)
 	monitor.add(f)
+	jobs.add(cmd)
 	return cmd
 }
 
@@ -133,7 +140,7 @@ func (a *app) run(ctx context.Context, o topology.NodeOptions) error {
 func (a *app) serve(ctx context.Context, n *topology.Node, o *topology.NodeOptions) error {
 	roles := o.Roles
 	if len(roles) == 0 {
-		roles = allRoles
+		roles = topology.Roles()
 	}
 	if err := a.show(object{
 		{"deployment", n.Topics().Deployment}, {"brokers", n.Brokers()}, {"warehouse", n.Store().Location("")}, {"catalog", textOrNull(n.Catalog())}, {"monitor", n.Monitor()}, {"data", o.Data}, {"roles", roles},

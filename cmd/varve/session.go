@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/varve-io/varve/topology"
@@ -27,7 +28,7 @@ type session struct {
 // and else as the data folder remembers.
 func (a *app) nodeOptions(roles ...string) (topology.NodeOptions, error) {
 	o := topology.NodeOptions{
-		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log, Client: a.client(),
+		Data: a.data, Brokers: a.brokers, Warehouse: a.warehouse, Deployment: a.deployment, Roles: roles, Logger: a.log, Client: a.client(), Registry: a.registry,
 	}
 	old, err := readNodeFacts(a.data)
 	if err != nil {
@@ -144,6 +145,8 @@ var (
 	readRoles    = []string{topology.RoleState}
 	publishRoles = []string{topology.RoleState, topology.RolePublisher}
 	allRoles     = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}
+	// jobRoles take nothing in, and execute jobs.
+	jobRoles = []string{topology.RoleState, topology.RolePublisher, topology.RolePlanner, topology.RoleCompactor}
 )
 
 // topicPartitions is the number of partitions of a topic, 0 when it is not there.
@@ -164,10 +167,10 @@ func (a *app) topicPartitions(ctx context.Context, brokers []string, topic strin
 }
 
 func checkRoles(roles []string) error {
-	known := allRoles
+	known := topology.Roles()
 	for _, r := range roles {
 		if !slices.Contains(known, r) {
-			return usagef("--roles: unknown role %q%s (known: ingest, state, publisher)", r, didYouMean(r, known))
+			return usagef("--roles: unknown role %q%s (known: %s)", r, didYouMean(r, known), strings.Join(known, ", "))
 		}
 	}
 	return nil

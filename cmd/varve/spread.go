@@ -17,8 +17,8 @@ type spread struct {
 	places   []int32
 }
 
-func newSpread(def *schemas.Definition, partitions int) (*spread, error) {
-	s, err := rekey.NewSplitter(def, int32(partitions))
+func newSpread(def *schemas.Definition, partitions int, registry source.SchemaSource) (*spread, error) {
+	s, err := rekey.NewSplitter(def, int32(partitions), registry)
 	if err != nil {
 		return nil, asUsage(err)
 	}
@@ -32,7 +32,7 @@ func (s *spread) place(e *topology.SourceEvent) error {
 		return nil
 	}
 	var err error
-	s.places, err = s.splitter.Split(s.places[:0], &source.Record{Value: e.Value})
+	s.places, err = s.splitter.Split(s.places[:0], &source.Record{Value: e.Value, Headers: headersOf(e)})
 	switch {
 	case errors.Is(err, rekey.ErrUnread):
 		e.Partition = 0 // ingest says why

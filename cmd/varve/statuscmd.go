@@ -97,7 +97,7 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 			byteSize(c.Uploaded), byteSize(c.ToUpload), textOrNull(c.Restored), textOrNull(c.Error)})
 	}
 	tables := &rowset{cols: []string{"table", "rows", "files", "vectors", "bytes", "snapshot_id", "committed", "fresh", "pending_cut", "pending_attempts", "waits_for", "failed_attempts", "last_failure",
-		"requests_open", "late_ignored", "dead_letters"}}
+		"requests_open", "jobs_open", "late_ignored", "dead_letters"}}
 	for _, t := range st.Tables {
 		if !has(schemas.PartitionOf(t.Name, int32(len(st.Heads)))) {
 			continue
@@ -120,7 +120,7 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 			waits = why
 		}
 		tables.rows = append(tables.rows, []any{t.Name, t.Rows - t.Dead, t.Files, t.Vectors, byteSize(t.Bytes), idOrNull(t.Head.SnapshotID), millisOrNull(t.Head.TimestampMs),
-			t.Pending == nil && !t.Changes, pending, attempts, waits, failed, failure, int64(len(t.Requests)), t.Counts.LateIgnored, deadLetters(&t.Counts)})
+			t.Pending == nil && !t.Changes, pending, attempts, waits, failed, failure, int64(len(t.Requests)), t.OpenJobs, t.Counts.LateIgnored, deadLetters(&t.Counts)})
 	}
 	for _, p := range slices.Sorted(maps.Keys(st.Stopped)) {
 		if st.Error == "" {

@@ -124,6 +124,25 @@ func what(d *processors.Decided) any {
 	case *record.CatalogBase:
 		return fmt.Sprintf("sequence %d, next row id %d, %d snapshots removed, %d held, %d properties, %d schemas", v.Sequence, v.NextRowID,
 			len(v.Removed), len(v.Held), len(v.Set)+len(v.Unset), len(v.Schemas))
+	case *record.PlanJobs:
+		files := 0
+		for i := range v.Items {
+			files += len(v.Items[i].Inputs)
+		}
+		return fmt.Sprintf("%d jobs of %d files", len(v.Items), files) + rejectedItems(d, len(v.Items))
+	case *record.CompleteJob:
+		files, rows := 0, int64(0)
+		for i := range v.Items {
+			files += len(v.Items[i].Outputs)
+			for k := range v.Items[i].Outputs {
+				rows += v.Items[i].Outputs[k].Rows
+			}
+		}
+		return fmt.Sprintf("%d jobs: %d files of %d rows", len(v.Items), files, rows) + rejectedItems(d, len(v.Items))
+	case *record.ReleaseJob:
+		return fmt.Sprintf("%d jobs: %s", len(v.Items), v.Cause) + rejectedItems(d, len(v.Items))
+	case *record.DeletePositions:
+		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.SkipSource:
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
 	case *record.RetireShard:
@@ -136,6 +155,20 @@ func what(d *processors.Decided) any {
 		return text
 	}
 	return nil
+}
+
+// rejectedItems tells how many items of a batch record were rejected, and why the
+// first of them.
+func rejectedItems(d *processors.Decided, n int) string {
+	bad, why := 0, record.ReasonNone
+	if err := d.Outcome.Outcome.RejectedItems(n, func(_ int, r record.Reason) {
+		if bad++; bad == 1 {
+			why = r
+		}
+	}); err != nil || bad == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d rejected: %s", bad, why)
 }
 
 func (a *app) transactionShowCommand() *cobra.Command {

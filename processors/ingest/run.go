@@ -16,8 +16,8 @@ import (
 // OnSource takes records of the shard's source partition, in order, from
 // SourceFrom on; next is the source offset after them, gaps and control
 // records included (A1). It may be called while WantsSource. Record bytes are
-// not kept after it returns, but for records parked behind a schema change,
-// which are copied.
+// not kept after it returns, but for records parked behind a schema change or
+// for a schema registry, which are copied.
 func (s *Shard) OnSource(ctx context.Context, nowMs int64, recs []source.Record, next int64) {
 	s.nowMs = nowMs
 	if s.stage != Running {
@@ -33,7 +33,8 @@ func (s *Shard) OnSource(ctx context.Context, nowMs int64, recs []source.Record,
 	s.advance(ctx, nowMs)
 }
 
-// take decodes records until one needs another schema.
+// take decodes records until one needs another schema, or one of a registry
+// that is away.
 func (s *Shard) take(ctx context.Context, recs []source.Record, next int64) error {
 	for i := range recs {
 		r := &recs[i]
@@ -41,6 +42,12 @@ func (s *Shard) take(ctx context.Context, recs []source.Record, next int64) erro
 			continue // read again after a seek
 		}
 		ok, err := s.decode(ctx, r)
+		if errors.Is(err, source.ErrAway) {
+			s.wait(&s.sourceWait, err)
+			s.parked, s.parkedTo = copyRecords(recs[i:]), next
+			return nil
+		}
+		s.there(&s.sourceWait)
 		if err != nil || s.stage != Running {
 			return err
 		}
@@ -264,7 +271,7 @@ func (s *Shard) advance(ctx context.Context, nowMs int64) {
 			s.switchTo = nil
 			continue
 		}
-		if len(s.parked) > 0 && !s.altering && s.switchTo == nil && !s.full() {
+		if len(s.parked) > 0 && !s.altering && s.switchTo == nil && !s.full() && s.sourceWait.mayTry(nowMs) {
 			recs, next := s.parked, s.parkedTo
 			s.parked = nil
 			if s.openedMs == 0 {
@@ -274,7 +281,7 @@ func (s *Shard) advance(ctx context.Context, nowMs int64) {
 				s.fail(err)
 				return
 			}
-			if len(s.parked) == len(recs) && !s.altering {
+			if len(s.parked) == len(recs) && !s.altering && s.sourceWait.err == nil {
 				s.fail(fmt.Errorf("source offset %d waits for a schema that did not come", recs[0].Offset))
 				return
 			}

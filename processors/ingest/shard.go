@@ -69,6 +69,8 @@ type Config struct {
 	// FlushEvents, FlushBytes and InFlight default to the constants above.
 	FlushEvents, FlushBytes, InFlight int
 	Logger                            *slog.Logger
+	// Registry has the writers' schemas of formats that need one.
+	Registry source.SchemaSource
 }
 
 // Stage is where a shard stands in its life.
@@ -124,6 +126,7 @@ type Shard struct {
 	nowMs      int64   // of the newest Tick or OnSource
 	appendWait backoff // of flushes, appends and claims
 	decideWait backoff // of taking decided entries
+	sourceWait backoff // of decoding the first parked record
 
 	undecided   []processors.Decided // read, and waiting for what is away
 	tableDone   bool                 // of the first of them all was done but the index's offset
@@ -144,7 +147,7 @@ type Shard struct {
 	generation int64 // rises whenever the source must be read from SourceFrom again
 
 	buf        buffer
-	parked     []source.Record // records that wait behind a schema change
+	parked     []source.Record // records that wait behind a schema change, or for a registry
 	parkedTo   int64
 	altering   bool             // an AlterTable is in flight
 	alterID    record.RequestID // that one
@@ -215,7 +218,7 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 
 // define takes a definition into use. The buffer is empty.
 func (s *Shard) define(def *schemas.Definition) error {
-	dec, err := source.New(source.Options{Format: def.Format, Options: def.FormatOptions, Def: def, Schema: def.Schema()})
+	dec, err := source.New(source.Options{Format: def.Format, Options: def.FormatOptions, Def: def, Schema: def.Schema(), Registry: s.cfg.Registry})
 	if err != nil {
 		return fmt.Errorf("table %s: %w", def.Name, err)
 	}
@@ -426,6 +429,7 @@ func (s *Shard) dropEpoch() {
 	s.flight = s.flight[:0]
 	s.buf.reset(s.def.Schema())
 	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
+	s.sourceWait = backoff{}
 	s.indexing = false
 	s.letters = 0 // those under way answer to an epoch that is gone
 }

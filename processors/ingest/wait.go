@@ -80,6 +80,9 @@ func (s *Shard) Waiting() error {
 	if s.decideWait.err != nil {
 		return s.decideWait.err
 	}
+	if s.sourceWait.err != nil {
+		return s.sourceWait.err
+	}
 	return s.appendWait.err
 }
 

@@ -58,16 +58,18 @@ type Splitter struct {
 	encoder    *rows.KeyEncoder
 	batch      *rows.Batch
 	key        []byte
+	registry   source.SchemaSource
 }
 
-// NewSplitter makes the splitter of a keyed table.
-func NewSplitter(def *schemas.Definition, partitions int32) (*Splitter, error) {
-	s := &Splitter{def: def, schema: *def.Schema(), partitions: partitions}
+// NewSplitter makes the splitter of a keyed table. registry has the writers'
+// schemas of the formats that need one, and may be nil for the others.
+func NewSplitter(def *schemas.Definition, partitions int32, registry source.SchemaSource) (*Splitter, error) {
+	s := &Splitter{def: def, schema: *def.Schema(), partitions: partitions, registry: registry}
 	return s, s.reset()
 }
 
 func (s *Splitter) reset() (err error) {
-	if s.decoder, err = source.New(source.Options{Format: s.def.Format, Options: s.def.FormatOptions, Def: s.def, Schema: &s.schema}); err != nil {
+	if s.decoder, err = source.New(source.Options{Format: s.def.Format, Options: s.def.FormatOptions, Def: s.def, Schema: &s.schema, Registry: s.registry}); err != nil {
 		return err
 	}
 	s.batch = rows.NewBatch(&s.schema)
@@ -80,7 +82,8 @@ func (s *Splitter) reset() (err error) {
 var ErrUnread = errors.New("no event with a key was read")
 
 // Split appends the partitions that a record's events belong to, each once, in
-// the events' order. ErrUnread: there are none, whatever the reason.
+// the events' order. ErrUnread: there are none, whatever the reason; an error
+// that wraps source.ErrAway: not known now, try again later.
 func (s *Splitter) Split(dst []int32, r *source.Record) ([]int32, error) {
 	s.batch.Reset()
 	result, err := s.decoder.Decode(s.batch, r)
@@ -90,6 +93,9 @@ func (s *Splitter) Split(dst []int32, r *source.Record) ([]int32, error) {
 			return dst, err
 		}
 		result, err = s.decoder.Decode(s.batch, r)
+	}
+	if errors.Is(err, source.ErrAway) {
+		return dst, err
 	}
 	if err != nil || result.Events == 0 {
 		return dst, ErrUnread

@@ -43,7 +43,7 @@ func place(t *testing.T, def *schemas.Definition, id int64, partitions int32) in
 func TestSplit(t *testing.T) {
 	const partitions = 7
 	def := definition(source.DebeziumJSON)
-	s, err := rekey.NewSplitter(def, partitions)
+	s, err := rekey.NewSplitter(def, partitions, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestSplit(t *testing.T) {
 // TestPlaceUnread: a record in which nothing is read goes where its bytes hash
 // to, always the same way; nothing is dropped.
 func TestPlaceUnread(t *testing.T) {
-	s, err := rekey.NewSplitter(definition(source.DebeziumJSON), 5)
+	s, err := rekey.NewSplitter(definition(source.DebeziumJSON), 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

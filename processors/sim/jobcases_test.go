@@ -203,7 +203,7 @@ func TestLateEventsBesideCompactions(t *testing.T) {
 	})
 }
 
-// P2: a block against a file that was compacted three times since.
+// P2, F14: a block against a file that was compacted three times since.
 func TestThreeCompactionsSince(t *testing.T) {
 	keyKinds(t, Options{Keys: 8}, func(t *testing.T, opt Options) {
 		p, o := jobWorld(t, opt, []step{ups(0, 10), ups(1, 11), ups(2, 12), ups(3, 13)}, []step{ups(4, 14)})
@@ -358,7 +358,7 @@ func TestReplaceKeepsRowIDs(t *testing.T) {
 	})
 }
 
-// S3: outputs have the sequence number of the plan, in every snapshot that follows.
+// S3, F10: outputs have the sequence number of the plan, in every snapshot that follows.
 func TestOutputsKeepThePlansSequence(t *testing.T) {
 	p, o := jobWorld(t, Options{Keys: 8}, []step{ups(0, 10)}, []step{ups(1, 11)})
 	planned := p.newest().Sequence
@@ -376,4 +376,31 @@ func TestOutputsKeepThePlansSequence(t *testing.T) {
 	}
 	p.decide(o)
 	p.expect(map[int]int64{0: 10, 1: 11, 5: 52})
+}
+
+// K9: a version is accepted above a request and dies by position; the owner, who
+// has not heard of that, leaves it when it answers. An index that is folded from
+// the log finds a tombstone there, and leaves it as it is.
+func TestAnswerLeavesALaterTombstone(t *testing.T) {
+	keyKinds(t, Options{Keys: 4}, func(t *testing.T, opt Options) {
+		p := newPlay(t, opt)
+		o := p.running(p.owner(0))
+		p.up(1, 10)
+		p.read(o)
+		p.ask(1)
+		p.flush(o)
+		p.arrive(o)
+		p.apply()
+		f, at := p.fileOf(10)
+		if out := p.strikeAt(f, at); !out.Changed {
+			t.Fatalf("the block was %s: %s", out.Code, out.Reason)
+		}
+		p.decide(o, 2) // the request, and its own append
+		p.now += 1000
+		p.flush(o)
+		p.arrive(o)
+		p.apply()
+		p.decide(o)
+		p.expect(map[int]int64{})
+	})
 }

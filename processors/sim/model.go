@@ -326,7 +326,7 @@ func (m *model) delete(o *record.OutcomeMessage, a *record.AppendRows, k int, c 
 	m.tombs[k] = tomb{o.TimeMs, o.Offset, o.Offset}
 }
 
-// entombed says whether a key's end is above a request.
+// entombed: K9. It says whether a key's end is above a request.
 func (m *model) entombed(k int, a *record.AppendRows, request int64) bool {
 	t, ok := m.tombs[k]
 	return ok && m.live[k] == nil && m.known(k, a) == nil && t.at >= request

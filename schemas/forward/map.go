@@ -47,20 +47,22 @@ type Input struct {
 	Rows uint64
 }
 
-// check holds an input against itself and gives its ranker.
+// check holds an input against itself and gives its ranker, nil when R is empty.
 func (in *Input) check() (*dv.Ranker, error) {
 	if in.Lo > in.Hi || in.Hi > math.MaxInt32 {
 		return nil, fmt.Errorf("%w: file %d: range [%d,%d)", ErrCorrupt, in.File, in.Lo, in.Hi)
 	}
-	set := in.Dead
-	if len(set) == 0 {
-		set = dv.Empty()
+	if len(in.Dead) == 0 {
+		if rows := uint64(in.Hi - in.Lo); rows != in.Rows {
+			return nil, fmt.Errorf("%w: file %d: [%d,%d) has %d rows, not %d", ErrCounts, in.File, in.Lo, in.Hi, rows, in.Rows)
+		}
+		return nil, nil
 	}
-	stat, err := dv.Inspect(set)
+	stat, err := dv.Inspect(in.Dead)
 	if err != nil {
 		return nil, fmt.Errorf("%w: file %d: dead positions: %w", ErrCorrupt, in.File, err)
 	}
-	r, err := dv.NewRanker(set)
+	r, err := dv.NewRanker(in.Dead)
 	if err != nil {
 		return nil, fmt.Errorf("%w: file %d: dead positions: %w", ErrCorrupt, in.File, err)
 	}

@@ -22,7 +22,7 @@ const DefaultCacheBlocks = 512
 type Map struct {
 	r       io.ReaderAt
 	inputs  []Input
-	rankers []*dv.Ranker
+	rankers []*dv.Ranker // nil where R is empty
 	outputs []uint64 // rows
 	starts  []uint64 // first row of each output; one more: all rows
 	blocks  []blockRef
@@ -284,9 +284,13 @@ func (m *Map) Rebase(dst []Image, input int, positions []uint32) ([]Image, error
 		if p < rangeStart || p >= in.Hi {
 			continue
 		}
-		below, dead := ranker.Rank(p)
-		if dead {
-			continue
+		var below uint64
+		if ranker != nil {
+			n, dead := ranker.Rank(p)
+			if dead {
+				continue
+			}
+			below = n
 		}
 		rank := uint64(p-rangeStart) - below
 		if b < 0 || rank >= to {

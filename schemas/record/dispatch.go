@@ -5,34 +5,61 @@ import (
 	"fmt"
 )
 
-// DispatchForm is the form of a message of the jobs topic: its value's first byte.
-const DispatchForm = 1
+// Forms of a message of the jobs topic: its value's first byte.
+const (
+	DispatchForm = 1
+	// HeartbeatForm is that of a heartbeat; the high bit tells them apart.
+	HeartbeatForm = 0x81
+)
+
+// IsHeartbeat says whether a message of the jobs topic is a heartbeat, of this
+// form or a newer one.
+func IsHeartbeat(value []byte) bool { return len(value) > 0 && value[0]&0x80 != 0 }
 
 // EncodeDispatch appends the value of a message of the jobs topic: form u8,
 // Avro of Dispatch, CRC-32C u32 BE of both.
 func EncodeDispatch(dst []byte, d *Dispatch) ([]byte, error) {
-	w := binWriter{b: append(dst, DispatchForm)}
-	dispatchFields(&w, d)
-	if w.err != nil {
-		return dst, fmt.Errorf("dispatch: %w", w.err)
-	}
-	return binary.BigEndian.AppendUint32(w.b, checksum(nil, w.b[len(dst):])), nil
+	return encodeJobMessage(dst, DispatchForm, "dispatch", func(v visitor) { dispatchFields(v, d) })
 }
 
 // DecodeDispatch reads what EncodeDispatch wrote; byte fields alias b.
 // ErrNewerForm: written by a newer build. ErrUndecodable: checksum or form wrong.
 func DecodeDispatch(b []byte, d *Dispatch) error {
+	return decodeJobMessage(b, DispatchForm, "dispatch", func(v visitor) { dispatchFields(v, d) })
+}
+
+// EncodeHeartbeat appends the value of a message of the jobs topic: form u8,
+// Avro of Heartbeat, CRC-32C u32 BE of both.
+func EncodeHeartbeat(dst []byte, h *Heartbeat) ([]byte, error) {
+	return encodeJobMessage(dst, HeartbeatForm, "heartbeat", func(v visitor) { heartbeatFields(v, h) })
+}
+
+// DecodeHeartbeat reads what EncodeHeartbeat wrote, with DecodeDispatch's errors.
+func DecodeHeartbeat(b []byte, h *Heartbeat) error {
+	return decodeJobMessage(b, HeartbeatForm, "heartbeat", func(v visitor) { heartbeatFields(v, h) })
+}
+
+func encodeJobMessage(dst []byte, form byte, what string, fields func(visitor)) ([]byte, error) {
+	w := binWriter{b: append(dst, form)}
+	fields(&w)
+	if w.err != nil {
+		return dst, fmt.Errorf("%s: %w", what, w.err)
+	}
+	return binary.BigEndian.AppendUint32(w.b, checksum(nil, w.b[len(dst):])), nil
+}
+
+func decodeJobMessage(b []byte, form byte, what string, fields func(visitor)) error {
 	switch {
-	case len(b) > 0 && b[0] > DispatchForm:
-		return fmt.Errorf("dispatch: %w: form %d, and this build reads up to %d", ErrNewerForm, b[0], DispatchForm)
-	case len(b) < 1+crcSize || b[0] != DispatchForm:
-		return fmt.Errorf("dispatch: %w: the value has no form", ErrUndecodable)
+	case len(b) > 0 && b[0] > form:
+		return fmt.Errorf("%s: %w: form %d, and this build reads up to %d", what, ErrNewerForm, b[0], form)
+	case len(b) < 1+crcSize || b[0] != form:
+		return fmt.Errorf("%s: %w: the value has no form", what, ErrUndecodable)
 	}
 	body, sum := b[:len(b)-crcSize], binary.BigEndian.Uint32(b[len(b)-crcSize:])
 	if got := checksum(nil, body); got != sum {
-		return fmt.Errorf("dispatch: %w: checksum is %08x, the message says %08x", ErrUndecodable, got, sum)
+		return fmt.Errorf("%s: %w: checksum is %08x, the message says %08x", what, ErrUndecodable, got, sum)
 	}
 	r := binReader{b: body[1:]}
-	dispatchFields(&r, d)
-	return r.finish("dispatch")
+	fields(&r)
+	return r.finish(what)
 }

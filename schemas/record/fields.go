@@ -287,6 +287,15 @@ func dispatchInputFields(v visitor, i *DispatchInput) {
 	optionalRecord(v, "dead_ref", &i.DeadRef, refFields)
 }
 
+func heartbeatFields(v visitor, h *Heartbeat) {
+	nested(v, "job", &h.Job, jobIDFields)
+	v.long("table_id", &h.TableID)
+	v.int32("partition", &h.Partition)
+	v.text("worker", &h.Worker)
+	v.long("rows", &h.Rows)
+	v.long("total_rows", &h.TotalRows)
+}
+
 func rowsBodyFields(v visitor, b *RowsBody) {
 	records(v, "changes", &b.Changes, 2, keyChangeFields)
 	records(v, "files", &b.Files, 3, fileMetricsFields)

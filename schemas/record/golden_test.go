@@ -117,6 +117,8 @@ func goldenForm(name string, in []byte) (b, json []byte, err error) {
 					outcomeFields(x, r)
 				case *Dispatch:
 					dispatchFields(x, r)
+				case *Heartbeat:
+					heartbeatFields(x, r)
 				case *schemas.Definition:
 					definitionFields(x, r)
 				default:

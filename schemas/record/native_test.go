@@ -64,6 +64,21 @@ func forms() []form {
 			return v, DecodeDispatch(binary.BigEndian.AppendUint32(all, checksum(nil, all)), v)
 		},
 	}, form{
+		name:  "Heartbeat",
+		fresh: func() any { return new(Heartbeat) },
+		encode: func(dst []byte, v any) ([]byte, error) {
+			b, err := EncodeHeartbeat(nil, v.(*Heartbeat))
+			if err != nil {
+				return dst, err
+			}
+			return append(dst, b[1:len(b)-crcSize]...), nil
+		},
+		decode: func(b []byte) (any, error) {
+			all := append([]byte{HeartbeatForm}, b...)
+			v := new(Heartbeat)
+			return v, DecodeHeartbeat(binary.BigEndian.AppendUint32(all, checksum(nil, all)), v)
+		},
+	}, form{
 		name:   "Outcome",
 		fresh:  func() any { return new(Outcome) },
 		encode: func(dst []byte, v any) ([]byte, error) { return EncodeOutcome(dst, v.(*Outcome)), nil },

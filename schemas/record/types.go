@@ -414,6 +414,16 @@ type Dispatch struct {
 	Inputs       []DispatchInput
 }
 
+// Heartbeat is a message of the jobs topic: a worker has an attempt at a job in hand.
+type Heartbeat struct {
+	Job       JobID
+	TableID   int64
+	Partition int32  // of the transactions topic
+	Worker    string // for people
+	Rows      int64  // written so far
+	TotalRows int64  // to be written, 0: not known yet
+}
+
 // KeyChange is one entry of a key change list (K3): a key that ends deleted.
 type KeyChange struct {
 	Key      []byte // canonical key bytes

@@ -43,7 +43,7 @@ func jsonName(name *string) string {
 	return string(schemas.AppendJSONString(nil, *name))
 }
 
-func dialects() []dialect {
+func dialects(t testing.TB) []dialect {
 	row := func(id int64, name *string) string { return fmt.Sprintf(`{"id":%d,"name":%s}`, id, jsonName(name)) }
 	deb := dialect{
 		format: DebeziumJSON,
@@ -102,7 +102,7 @@ func dialects() []dialect {
 		remove: func(t testing.TB, id, seq int64) []byte { return avroEvent(t, rows.Delete, id, nil, seq) },
 	}
 	early, late := wrapped(false), wrapped(true)
-	return []dialect{deb, early, late, plain, own}
+	return append([]dialect{deb, early, late, plain, own}, registryDialects(t)...)
 }
 
 func avroEvent(t testing.TB, op rows.Op, id int64, name *string, seq int64) []byte {
@@ -122,7 +122,7 @@ func avroEvent(t testing.TB, op rows.Op, id int64, name *string, seq int64) []by
 
 // TestConformance holds every format to the same promises.
 func TestConformance(t *testing.T) {
-	for i, d := range dialects() {
+	for i, d := range dialects(t) {
 		t.Run(fmt.Sprintf("%s-%d", d.format, i), func(t *testing.T) {
 			def := suiteTable(t)
 			dec := decoder(t, d.format, def, d.options...)
@@ -289,7 +289,7 @@ func TestNew(t *testing.T) {
 		order   string
 		want    string
 	}{
-		{"avro", "", "", `format "avro" is unknown; the formats are debezium-json, rows-json, varve-avro`},
+		{"avro", "", "", `format "avro" is unknown; the formats are debezium-json, debezium-avro, rows-json, rows-avro, varve-avro`},
 		{DebeziumJSON, "column.exclude=a", "", `did you mean "columns.exclude"?`},
 		{DebeziumJSON, "key.from=record", "", `has no option "key.from"`},
 		{RowsJSON, "key.from=value", "", `option key.from of format rows-json is one of row, record, not "value"`},

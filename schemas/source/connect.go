@@ -31,6 +31,9 @@ const (
 	semTsUs
 	semTsNs
 	semInstant // Connect's Timestamp: ms, of an instant or of a wall clock
+	semTzMs    // a number of an instant
+	semTzUs
+	semTzNs
 	semZonedTs
 	semZonedTime
 	semIsoDate
@@ -87,6 +90,9 @@ var namedTypes = map[string]declared{
 	"io.debezium.data.Bits":                   {sem: semBits},
 	"io.debezium.data.Uuid":                   {sem: semUUID},
 	"io.debezium.data.VariableScaleDecimal":   {sem: semVarDecimal},
+	"timestamp-millis":                        {sem: semTzMs}, // Avro's names
+	"timestamp-micros":                        {sem: semTzUs},
+	"timestamp-nanos":                         {sem: semTzNs},
 	"org.apache.kafka.connect.data.Date":      {sem: semDate},
 	"org.apache.kafka.connect.data.Time":      {sem: semTimeMs},
 	"org.apache.kafka.connect.data.Timestamp": {sem: semInstant},
@@ -206,7 +212,12 @@ func (d declared) columnType(exactTime, exactNanos bool) (t schemas.Type, ok boo
 		return schemas.Of(schemas.Timestamp), true
 	case semTsMs, semTsUs, semInstant, semIsoTs:
 		return schemas.Of(schemas.Timestamp), true
-	case semZonedTs:
+	case semZonedTs, semTzMs, semTzUs:
+		return schemas.Of(schemas.TimestampTz), true
+	case semTzNs:
+		if exactNanos {
+			return schemas.Of(schemas.TimestampTzNs), true
+		}
 		return schemas.Of(schemas.TimestampTz), true
 	case semDecimal:
 		scale := max(d.scale, 0)

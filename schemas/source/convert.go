@@ -126,6 +126,8 @@ func (s *settings) resolve(f *field, d declared, t schemas.Type) (widen schemas.
 		}
 	case schemas.TimestampTz, schemas.TimestampTzNs:
 		switch d.sem {
+		case semTzMs, semTzUs, semTzNs:
+			f.op, f.unit, f.floor = opTimestamp, d.sem-semTzMs+semTsMs, true
 		case semZonedTs, semString:
 			f.op, f.text, f.floor = opTimestamp, true, true
 		case semInstant:
@@ -567,6 +569,12 @@ func (r *reader) bytes(c *rows.Column, f *field, s []byte) fail {
 	if !ok {
 		return badText
 	}
+	return putRaw(c, f, raw)
+}
+
+// putRaw appends bytes to a binary or fixed column, or bits, which it turns
+// around where they stand, to theirs.
+func putRaw(c *rows.Column, f *field, raw []byte) fail {
 	if f.op == opBits {
 		// Debezium sends the lowest bits first.
 		for i, j := 0, len(raw)-1; i < j; i, j = i+1, j-1 {
@@ -614,13 +622,7 @@ func (r *reader) temporalNumber(c *rows.Column, f *field, b []byte, i int) (int,
 	}
 	switch f.op {
 	case opDate:
-		switch {
-		case v > maxSourceDay:
-			v = positiveInfDay
-		case v < minSourceDay:
-			v = negativeInfDay
-		}
-		c.AppendInt(v)
+		c.AppendInt(dayOf(v))
 		return end, okay
 	case opTime:
 		return end, putTime(c, v, f.unit, f.floor)

@@ -254,8 +254,7 @@ func (d *debezium) apply(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Res
 	case 'm':
 		return Result{Control: true}, nil
 	case 't':
-		return Result{}, Rejectf(KindDelete, "unsupported-op", "a truncate removes every row, which this version does not do; "+
-			"delete the rows by key, or set the connector's skipped.operations to t")
+		return Result{}, truncateRefused()
 	case 0:
 		if e.before == nowhere && e.after == nowhere && (e.control || d.isHeartbeat(b, w.at) || d.isSignal(b, w.at)) {
 			return Result{Control: true}, nil
@@ -263,6 +262,11 @@ func (d *debezium) apply(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Res
 		return Result{}, Rejectf(KindUnknown, "malformed", "the event has no op; flattened events are read by format %s", RowsJSON)
 	}
 	return Result{}, Rejectf(KindUnknown, "unsupported-op", "the event's op is none of c, r, u, d, t, m")
+}
+
+func truncateRefused() *Reject {
+	return Rejectf(KindDelete, "unsupported-op", "a truncate removes every row, which this version does not do; "+
+		"delete the rows by key, or set the connector's skipped.operations to t")
 }
 
 func (d *debezium) upsert(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Result, error) {

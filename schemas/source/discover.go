@@ -37,7 +37,10 @@ type surveyed struct {
 // types are refused by column name. Without keyCols the columns of the record
 // keys are proposed; if there are none either, the schema has no key. notes
 // say what was decided that a user should know.
-func Discover(format string, options []schemas.Property, sample []Record, keyCols []string) (*schemas.Schema, []string, error) {
+//
+// registry has the writers' schemas of the formats that need one; it may be
+// nil for the others.
+func Discover(registry SchemaSource, format string, options []schemas.Property, sample []Record, keyCols []string) (*schemas.Schema, []string, error) {
 	set, err := parseSettings(format, options)
 	if err != nil {
 		return nil, nil, err
@@ -52,7 +55,13 @@ func Discover(format string, options []schemas.Property, sample []Record, keyCol
 		sample = sample[:DiscoverEvents]
 	}
 	for i := range sample {
-		if !keys.key(sample[i].Key) || !rows.event(format, sample[i].Value) {
+		read := false
+		if format == DebeziumAvro || format == RowsAvro {
+			read = keys.avro(registry, "", &sample[i]) && rows.avro(registry, format, &sample[i])
+		} else {
+			read = keys.key(sample[i].Key) && rows.event(format, sample[i].Value)
+		}
+		if !read {
 			unread++
 		}
 		for _, err := range []error{rows.err, keys.err} {
@@ -260,8 +269,14 @@ func (v *survey) declared(text []byte, envelope bool) bool {
 	if envelope {
 		s = rowSchema(s)
 	}
+	v.fields(s)
+	return true
+}
+
+// fields takes the columns of a struct's schema.
+func (v *survey) fields(s *connectSchema) {
 	if s == nil || s.Type != "struct" {
-		return true
+		return
 	}
 	for i := range s.Fields {
 		d := s.Fields[i].declared()
@@ -280,7 +295,6 @@ func (v *survey) declared(text []byte, envelope bool) bool {
 		v.explain(name, d, t)
 		v.column(name, t, true)
 	}
-	return true
 }
 
 // object takes the columns of one row without schema.

@@ -13,6 +13,10 @@
 // upsert from one record; t is refused; m, heartbeats, transaction metadata,
 // schema changes and signals are control records.
 //
+// debezium-avro, rows-avro: the same envelopes, and plain rows, in Avro whose
+// writers' schemas a registry has (SchemaSource). The package asks no network:
+// what it is not told is ErrAway, and the record is decoded again later.
+//
 // rows-json: plain JSON rows, a null value deletes by the record key. The
 // flattened form's __deleted and __op are understood unless they are columns.
 //
@@ -55,7 +59,9 @@
 //	exact.nanos         true: new columns for nanosecond timestamps keep them; the same
 //	unavailable.value   the connector's marker of unchanged values
 //	max.record.bytes    the largest value decoded (64 MiB)
-//	key.from            rows-json: row (default) or record: where the key is taken from
+//	key.from            rows-json, rows-avro: row (default) or record: where the key is taken from
 //	framing             varve-avro: single-object (default) or none
-//	schema.id           varve-avro with framing none: the version the events are written in
+//	schema.id           debezium-avro, rows-avro: the registry's number of the schema of
+//	                    values without framing and header
+//	                    varve-avro with framing none: the version the events are written in
 package source

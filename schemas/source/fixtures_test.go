@@ -23,7 +23,7 @@ func documents(b []byte) (docs [][]byte) {
 // discovered makes a table from events and its decoder.
 func discovered(t *testing.T, format string, sample []Record, key []string, options ...string) (*schemas.Definition, Decoder) {
 	t.Helper()
-	s, _, err := Discover(format, props(options), sample, key)
+	s, _, err := Discover(nil, format, props(options), sample, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestFixtureAllTypes(t *testing.T) {
 	docs := documents(fixture(t, "debezium-mysql-alltypes.jsonl"))
 	sample := []Record{{Value: docs[0]}}
 
-	_, _, err := Discover(DebeziumJSON, nil, sample, []string{"_id"})
+	_, _, err := Discover(nil, DebeziumJSON, nil, sample, []string{"_id"})
 	if err == nil || !strings.Contains(err.Error(), `column "_point" is an object or array`) {
 		t.Fatalf("geometry is not refused by its column's name: %v", err)
 	}

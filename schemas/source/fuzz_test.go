@@ -198,7 +198,7 @@ func FuzzDiscover(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		for _, format := range []string{DebeziumJSON, RowsJSON} {
 			sample := []Record{{Key: key, Value: value}}
-			s, _, err := Discover(format, nil, sample, nil)
+			s, _, err := Discover(nil, format, nil, sample, nil)
 			if err != nil {
 				continue
 			}

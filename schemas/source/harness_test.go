@@ -54,7 +54,7 @@ func table(t testing.TB, columns string, key ...string) *schemas.Definition {
 
 func decoder(t testing.TB, format string, d *schemas.Definition, options ...string) Decoder {
 	t.Helper()
-	o := Options{Format: format, Def: d, Schema: d.Schema()}
+	o := Options{Format: format, Def: d, Schema: d.Schema(), Registry: suiteRegistry}
 	for _, opt := range options {
 		k, v, _ := strings.Cut(opt, "=")
 		o.Options = append(o.Options, schemas.Property{Key: k, Value: v})
@@ -275,7 +275,7 @@ func TestData(t *testing.T) {
 				for _, in := range strings.Split(d.Input, "\n\n") {
 					sample = append(sample, *record(in))
 				}
-				return showDiscovered(Discover(format, props, sample, key))
+				return showDiscovered(Discover(nil, format, props, sample, key))
 			}
 			t.Fatalf("unknown command %s", d.Cmd)
 			return ""

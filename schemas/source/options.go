@@ -14,10 +14,12 @@ const (
 	DebeziumJSON = "debezium-json"
 	RowsJSON     = "rows-json"
 	VarveAvro    = "varve-avro"
+	DebeziumAvro = "debezium-avro"
+	RowsAvro     = "rows-avro"
 )
 
 // Formats lists the formats that New knows.
-func Formats() []string { return []string{DebeziumJSON, RowsJSON, VarveAvro} }
+func Formats() []string { return []string{DebeziumJSON, DebeziumAvro, RowsJSON, RowsAvro, VarveAvro} }
 
 // DefaultMaxRecordBytes is the largest record value that is decoded.
 const DefaultMaxRecordBytes = 64 << 20
@@ -40,8 +42,8 @@ type settings struct {
 	truncate    bool
 	unavailable string
 	types       map[string]declared
-	plain       bool // varve-avro: framing=none
-	schemaID    int32
+	plain       bool  // varve-avro: framing=none
+	schemaID    int32 // varve-avro: of the table's schemas; else of a registry's, for bare values
 }
 
 // choice sets an option to one of its values.
@@ -71,9 +73,14 @@ var choices = map[string]choice{
 var jsonOptions = []string{"columns.exclude", "columns.new", "decimal.handling", "exact.nanos", "exact.time",
 	"max.record.bytes", "time.unit", "timestamp.truncate", "timestamp.unit", "type.<column>", "unavailable.value"}
 
+var registryOptions = []string{"columns.exclude", "columns.new", "exact.nanos", "exact.time", "max.record.bytes",
+	"schema.id", "type.<column>", "unavailable.value"}
+
 // optionNames are the options of each format.
 var optionNames = map[string][]string{
 	DebeziumJSON: jsonOptions,
+	DebeziumAvro: registryOptions,
+	RowsAvro:     append([]string{"key.from"}, registryOptions...),
 	VarveAvro:    {"framing", "max.record.bytes", "schema.id"},
 	RowsJSON:     append([]string{"key.from"}, jsonOptions...),
 }
@@ -125,7 +132,7 @@ func parseSettings(format string, options []schemas.Property) (*settings, error)
 		case "schema.id":
 			n, err := strconv.ParseInt(o.Value, 10, 32)
 			if err != nil || n < 0 {
-				return nil, fmt.Errorf("option schema.id is the id of a version of the table's schema, not %q", o.Value)
+				return nil, fmt.Errorf("option schema.id is the number of a schema, not %q", o.Value)
 			}
 			s.schemaID = int32(n)
 		case "type.<column>":

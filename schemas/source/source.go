@@ -76,7 +76,7 @@ type Result struct {
 // A decoder is used by one goroutine.
 type Decoder interface {
 	// Decode appends rec's events to dst. On an error nothing stays appended.
-	// Errors are *Reject or *SchemaChange.
+	// Errors are *Reject or *SchemaChange, or wrap ErrAway.
 	Decode(dst *rows.Batch, rec *Record) (Result, error)
 	// Framing is the framing of a record key (K5): equal for keys whose bytes
 	// were built alike (schema id, JSON field order), 0 when there is none to tell.
@@ -90,6 +90,9 @@ type Options struct {
 	Def     *schemas.Definition
 	// Schema is the version of the table's schema to decode into.
 	Schema *schemas.Schema
+	// Registry is where writers' schemas come from, for the formats that need
+	// one. Without it their records wait (ErrAway).
+	Registry SchemaSource
 }
 
 // New makes the decoder that o asks for. An unknown format or option is an
@@ -104,6 +107,8 @@ func New(o Options) (Decoder, error) {
 		return newDebezium(o, set)
 	case VarveAvro:
 		return newAvro(o, set)
+	case DebeziumAvro, RowsAvro:
+		return newRegistryAvro(o, set)
 	default:
 		return newRowsJSON(o, set)
 	}

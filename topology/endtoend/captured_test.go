@@ -193,7 +193,7 @@ func (c *captured) define(t *testing.T, events []source.Record) schemas.Definiti
 	if c.sample > 0 {
 		sample = events[:c.sample]
 	}
-	s, _, err := source.Discover(c.format, c.options, sample, []string{c.key})
+	s, _, err := source.Discover(nil, c.format, c.options, sample, []string{c.key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ type childOrder struct {
 	Workload   string // a name of workloads
 	NodeID     string
 	Session    time.Duration // of the node's groups
+	Roles      []string      // none: the default
+	Jobs       topology.JobOptions
 	// Checkpoints of the child's node.
 	Checkpoints topology.CheckpointOptions
 }
@@ -79,15 +81,17 @@ func runChild(order string) error {
 	if err := n.Start(ctx); err != nil {
 		return errors.Join(err, n.Close(ctx))
 	}
-	if err := prepare(ctx, n, workloads[o.Workload]()); err != nil {
-		return errors.Join(err, n.Close(ctx))
+	if o.Workload != "" {
+		if err := prepare(ctx, n, workloads[o.Workload]()); err != nil {
+			return errors.Join(err, n.Close(ctx))
+		}
 	}
 	fmt.Printf("ready %s\n", n.Addr())
 	return <-n.Fatal()
 }
 
 func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
-	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0,
+	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Roles: o.Roles, Jobs: o.Jobs,
 		NodeID: o.NodeID, SessionTimeout: o.Session, Logger: log}
 }
 

@@ -42,6 +42,11 @@ func onBackends(t *testing.T, body func(t *testing.T, b backend)) {
 	})
 }
 
+// kafkaBackend is a real Apache Kafka.
+func kafkaBackend(t *testing.T) backend {
+	return backend{name: "kafka", brokers: testcluster.Start(t, 1).Brokers()}
+}
+
 // seed is VARVE_SEED, or one of the clock; it is shown by a test that fails.
 func seed(t testing.TB) uint64 {
 	t.Helper()

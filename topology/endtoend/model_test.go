@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
@@ -180,6 +181,7 @@ type commit struct {
 type history struct {
 	appends []appended
 	commits []commit
+	outputs map[string]bool // names of files in completions that were accepted, at least in part
 }
 
 type appended struct {
@@ -190,9 +192,9 @@ type appended struct {
 // readHistory reads the decided log of a table: what was accepted.
 func readHistory(ctx context.Context, t testing.TB, n *topology.Node, table string) *history {
 	t.Helper()
-	h := &history{}
+	h := &history{outputs: map[string]bool{}}
 	if err := n.Transactions(ctx, table, 0, func(d *processors.Decided) error {
-		if d.Outcome.Table != table || d.Outcome.Derived || d.Outcome.Outcome.Code != record.Accepted {
+		if d.Outcome.Table != table || d.Outcome.Derived || d.Outcome.Outcome.Code != record.Accepted && d.Outcome.Outcome.Code != record.Partly {
 			return nil
 		}
 		env, body, err := n.Bodies().Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
@@ -206,6 +208,16 @@ func readHistory(ctx context.Context, t testing.TB, n *topology.Node, table stri
 				return err
 			}
 			h.appends = append(h.appends, a)
+		case record.TypeCompleteJob:
+			v, err := record.DecodeBody(record.TypeCompleteJob, 1, body)
+			if err != nil {
+				return err
+			}
+			for _, x := range v.(*record.CompleteJob).Items {
+				for i := range x.Outputs {
+					h.outputs[schemas.JobFileName(x.Outputs[i].Name)] = true
+				}
+			}
 		case record.TypeSnapshotCommitted:
 			v, err := record.DecodeBody(record.TypeSnapshotCommitted, 1, body)
 			if err != nil {

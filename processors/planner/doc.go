@@ -1,0 +1,26 @@
+// Package planner chooses which data files of a table are rewritten together.
+//
+// Owns: the strategies, their numbers, the table properties that set them.
+// May touch: what it is told of files; it makes items of a PlanJobs.
+// Never enters: a clock, the log, the state. What it chooses is a wish: apply
+// decides (F1), so a plan made of an old state is rejected item by item.
+//
+// # Strategies
+//
+//   - deletes: a file whose dead rows cost readers more than writing it anew costs.
+//     Of a file with share d of its rows dead, each reading reads d of its bytes and
+//     the vector for nothing; writing it anew reads and writes what lives. It is
+//     chosen when so many readings (varve.compaction.reads, 5 by default) would cost
+//     more than that: from 28 % on, or earlier where vectors are large.
+//   - size-ratio: files of one partition, from the smallest, as long as they together
+//     have at least ratio (3) times the bytes of the largest among them, at most batch (12)
+//     a job. So a row is written again only when it comes to rest in a file of several
+//     times the size, a logarithmic number of times. Files of half the target size
+//     and more are left alone.
+//   - small-files: files below three quarters of the target size, in the order in
+//     which they came, packed towards the target; a job has at least five, or fills a file.
+//   - full: all files of a partition.
+//
+// All of them take published, free files of one partition. A file whose rows are
+// all dead needs no job: the next cut drops it (V7).
+package planner

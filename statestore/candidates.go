@@ -1,0 +1,172 @@
+package statestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/varve-io/varve/schemas/dv"
+)
+
+// Candidate is a data file that a job may take (F1).
+type Candidate struct {
+	ID     uint64
+	Rows   int64
+	Bytes  int64
+	Dead   int64  // of Rows, as of now
+	Tuple  uint32 // equal for the files of one partition of the table
+	Record int64  // offset of the record that added it
+}
+
+// candidateChunks is how many chunks are looked at while the state is held.
+const candidateChunks = 256
+
+// Candidates calls fn with the files of a table, by id from a given one on, that
+// are published, free and not gone, and do not have all their rows dead. It holds
+// the state for a few thousand files at a time, so what it tells is not of one
+// offset: whoever plans by it lets apply decide (L2). fn returns false to end early;
+// next is the id to go on with, 0 when there is none.
+func (s *Store) Candidates(tableID int64, from uint64, fn func(*Candidate) bool) (next uint64, err error) {
+	var page []Candidate
+	for {
+		if page, next, err = s.candidates(tableID, from>>7, page[:0]); err != nil {
+			return 0, err
+		}
+		for i := range page {
+			if page[i].ID >= from && !fn(&page[i]) {
+				return page[i].ID + 1, nil
+			}
+		}
+		if next == 0 {
+			return 0, nil
+		}
+		from = next
+	}
+}
+
+// candidates appends the candidates of some chunks, base and those behind it.
+func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Candidate, next uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return nil, 0, s.broken
+	}
+	bases, values, more, err := s.chunksFrom(tableID, base)
+	if err != nil || len(bases) == 0 {
+		return nil, 0, err
+	}
+	prefix := key8(keyDead, uint64(tableID))
+	dead, err := s.db.NewIter(&pebble.IterOptions{LowerBound: key16(keyDead, uint64(tableID), bases[0]<<7), UpperBound: prefixEnd(prefix)})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the state: %w", err)
+	}
+	defer func() {
+		if e := errors.Join(dead.Error(), dead.Close()); e != nil && err == nil {
+			err = fmt.Errorf("read the state: %w", e)
+		}
+	}()
+	dead.First()
+	for i, b := range bases {
+		c := s.cached(chunkKey{tableID, b})
+		if c == nil {
+			c = &chunk{key: chunkKey{tableID, b}}
+			if err := c.decode(values[i]); err != nil {
+				return nil, 0, err
+			}
+		}
+		for k := range c.entries {
+			f := &c.entries[k]
+			if f.gone || f.manifest == 0 || c.job(f.id) != nil {
+				continue
+			}
+			n, err := s.deadOf(tableID, c, f, dead, len(prefix))
+			if err != nil {
+				return nil, 0, err
+			}
+			if n < f.rows {
+				dst = append(dst, Candidate{ID: f.id, Rows: f.rows, Bytes: f.bytes, Dead: n, Tuple: f.tuple, Record: f.record})
+			}
+		}
+	}
+	if more {
+		next = (bases[len(bases)-1] + 1) << 7
+	}
+	return dst, next, nil
+}
+
+// chunksFrom finds the first chunks of a table from a base on: those of the
+// database, with their values, and those that it lacks.
+func (s *Store) chunksFrom(tableID int64, base uint64) (bases []uint64, values [][]byte, more bool, err error) {
+	var held []uint64
+	for _, c := range s.touched {
+		if c.key.table == tableID && c.key.base >= base {
+			held = append(held, c.key.base)
+		}
+	}
+	slices.Sort(held)
+	prefix := key8(keyChunk, uint64(tableID))
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: key16(keyChunk, uint64(tableID), base), UpperBound: prefixEnd(prefix)})
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("read the state: %w", err)
+	}
+	ok := it.First()
+	for len(bases) < candidateChunks && (ok || len(held) > 0) {
+		stored := ^uint64(0)
+		if ok {
+			stored = binary.BigEndian.Uint64(it.Key()[len(prefix):])
+		}
+		if len(held) > 0 && held[0] < stored {
+			bases, values = append(bases, held[0]), append(values, nil)
+			held = held[1:]
+			continue
+		}
+		if len(held) > 0 && held[0] == stored {
+			held = held[1:]
+		}
+		bases, values = append(bases, stored), append(values, slices.Clone(it.Value()))
+		ok = it.Next()
+	}
+	more = ok || len(held) > 0
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return nil, nil, false, fmt.Errorf("read the state: %w", err)
+	}
+	return bases, values, more, nil
+}
+
+// deadOf counts a file's dead rows. dead stands at or before the file's set.
+func (s *Store) deadOf(tableID int64, c *chunk, f *fileEntry, dead *pebble.Iterator, prefix int) (int64, error) {
+	var set []byte
+	var err error
+	if len(c.kills) > 0 {
+		if set, err = s.deadNow(&table{id: tableID}, c, f); err != nil {
+			return 0, err
+		}
+	} else {
+		at := uint64(0)
+		ok := dead.Valid()
+		if ok {
+			at = binary.BigEndian.Uint64(dead.Key()[prefix:])
+		}
+		if ok && at < f.id {
+			if ok = dead.SeekGE(key16(keyDead, uint64(tableID), f.id)); ok {
+				at = binary.BigEndian.Uint64(dead.Key()[prefix:])
+			}
+		}
+		if ok && at == f.id {
+			if set, err = dead.ValueAndErr(); err != nil {
+				return 0, fmt.Errorf("read the state: %w", err)
+			}
+		}
+	}
+	if set == nil {
+		return 0, nil
+	}
+	n, err := dv.Count(set)
+	if err != nil {
+		return 0, fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
+	}
+	return int64(n), nil
+}

@@ -1,0 +1,111 @@
+package topology
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/varve-io/varve/processors/planner"
+)
+
+func (n *Node) serveCompact(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(commandHeader) == "" {
+		http.Error(w, "not a request of a varve command", http.StatusForbidden)
+		return
+	}
+	q := r.URL.Query()
+	var strategies []planner.Strategy
+	if s := q.Get("strategy"); s != "" {
+		var err error
+		if strategies, err = planner.ParseStrategies(s); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	planned, err := n.Compact(r.Context(), q.Get("table"), strategies)
+	n.answer(w, planned, err)
+}
+
+func (n *Node) serveJobs(w http.ResponseWriter, r *http.Request) {
+	jobs, err := n.Jobs(r.URL.Query().Get("table"))
+	n.answer(w, jobs, err)
+}
+
+func (n *Node) answer(w http.ResponseWriter, v any, err error) {
+	switch {
+	case errors.Is(err, ErrConfig), errors.Is(err, ErrNotHere), errors.Is(err, ErrNoTable):
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		n.log.Debug("answer not written", "error", err)
+	}
+}
+
+// RequestCompact asks the node that runs on a data folder to plan jobs for a
+// table now; an error wrapping ErrNotRunning when none does. An empty strategy is
+// the table's.
+func RequestCompact(ctx context.Context, data, table, strategy string) (*Planned, error) {
+	out := new(Planned)
+	return out, askNode(ctx, data, http.MethodPost, "/compact", url.Values{"table": {table}, "strategy": {strategy}}, out)
+}
+
+// RequestJobs asks the node that runs on a data folder for the open jobs of a
+// table, of all tables when it is empty.
+func RequestJobs(ctx context.Context, data, table string) ([]JobStatus, error) {
+	var out []JobStatus
+	return out, askNode(ctx, data, http.MethodGet, "/jobs", url.Values{"table": {table}}, &out)
+}
+
+// maxAnswer bounds what is read of a node's answer.
+const maxAnswer = 256 << 20
+
+func askNode(ctx context.Context, data, method, path string, q url.Values, into any) error {
+	c, _, err := Dial(ctx, data, ClientOptions{})
+	if err != nil {
+		return err
+	}
+	if err := c.CloseConn(); err != nil {
+		return err
+	}
+	f, err := readNodeFile(data)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return fmt.Errorf("%w: %s", ErrNotRunning, data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, f.Admin+path+"?"+q.Encode(), nil)
+	if err != nil {
+		return fmt.Errorf("ask the node: %w", err)
+	}
+	req.Header.Set(commandHeader, "1")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the node: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+		if err == nil {
+			err = errors.New(strings.TrimSpace(string(b)))
+		}
+		if resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusConflict {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		return fmt.Errorf("the node could not: %w", err)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("read the node's answer: %w", err)
+	}
+	return nil
+}
