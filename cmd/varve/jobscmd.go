@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,7 +50,11 @@ func (a *app) compactCommand() *cobra.Command {
 						return err
 					}
 				}
-				return a.show(object{{"table", p.Table}, {"jobs", p.Jobs}, {"files", p.Files}, {"rejected", p.Rejected}, {"reason", textOrNull(p.Reason)}, {"plans", p.Plans}})
+				plans, err := json.Marshal(p.Plans)
+				if err != nil {
+					return fmt.Errorf("show the plans: %w", err)
+				}
+				return a.show(object{{"table", p.Table}, {"jobs", p.Jobs}, {"files", p.Files}, {"rejected", p.Rejected}, {"reason", textOrNull(p.Reason)}, {"plans", json.RawMessage(plans)}})
 			})
 		},
 	}
