@@ -273,7 +273,7 @@ func (r *reader) avroRow(p *plan, t *avroType, cols []rows.Column, b []byte, i i
 				r.failCol, r.failKey = f.name, false
 				return at, malformed
 			}
-			if f.op == opDeleted || f.op == opFlatOp {
+			if f.op == opDeleted || f.op == opFlatOp || f.op == opFlatChange {
 				if why := r.avroFlag(f, ft, b, at); why != okay {
 					r.failCol, r.failKey = f.name, false
 					return at, why
@@ -309,6 +309,11 @@ func (r *reader) avroFlag(f *field, t *avroType, b []byte, i int) fail {
 	switch {
 	case v == nil:
 		return okay
+	case f.op == opFlatChange:
+		if v.kind != avroRecord {
+			return wrongType
+		}
+		return r.avroChange(v, b, i)
 	case v.kind == avroBool && f.op == opDeleted:
 		r.deleted = r.deleted || b[i] == 1
 		return okay
@@ -323,6 +328,29 @@ func (r *reader) avroFlag(f *field, t *avroType, b []byte, i int) fail {
 		r.deleted = true
 	case text != "false":
 		return wrongType
+	}
+	return okay
+}
+
+// avroChange is flatChange of a well-formed record.
+func (r *reader) avroChange(t *avroType, b []byte, i int) fail {
+	for k := range t.fields {
+		f := &t.fields[k]
+		end := f.typ.skip(b, i, 0)
+		if f.name == "op" {
+			v, at := avroBranch(f.typ, b, i)
+			if v == nil || v.kind != avroString {
+				return wrongType
+			}
+			switch opLetter(v, b, at, end) {
+			case 'D', 'd':
+				r.deleted = true
+			case 'I', 'U', 'C', 'R', 'i', 'u', 'c', 'r':
+			default:
+				return wrongType
+			}
+		}
+		i = end
 	}
 	return okay
 }

@@ -52,6 +52,8 @@ func (r *reader) compile(s *connectSchema) *plan {
 			f.op = opDeleted
 		case r.flat && in.Field == flatOp:
 			f.op = opFlatOp
+		case r.flat && in.Field == flatChange:
+			f.op = opFlatChange
 		case len(r.orderAt) > 0 && r.flat && in.Field == r.orderAt[0]:
 		default:
 			add, j := r.newColumn(in.Field, d, names)

@@ -33,6 +33,7 @@ const (
 	opBits                   // base64, little-endian
 	opDeleted                // the flattened form's __deleted
 	opFlatOp                 // the flattened form's __op
+	opFlatChange             // _cdc
 	opMismatch               // another type than the column's
 )
 
@@ -229,6 +230,60 @@ func (s *settings) resolveBare(f *field, t schemas.Type) {
 	}
 }
 
+// lenient appends a number in quotes, and 0 or 1 as a boolean; ok is false for
+// what is neither.
+func (r *reader) lenient(c *rows.Column, f *field, b []byte, i int) (end int, why fail, ok bool) {
+	at := i
+	if b[i] == '"' {
+		if end, plain := scanString(b, i+1); !r.set.quoted || !plain || end == i+1 {
+			return i, okay, false
+		}
+		if at++; b[at]|0x20 == 'n' || b[at] == 'I' || b[at] == '-' && b[at+1] == 'I' || string(b[at:min(len(b), at+len(r.marker))]) == r.marker {
+			return i, okay, false // NaN, Infinity, and the marker, which value knows
+		}
+	}
+	if f.op == opBool {
+		if b[at] != '0' && b[at] != '1' {
+			if b[at] != 't' && b[at] != 'f' || at == i {
+				return i, okay, false
+			}
+			if end, why = r.plainBool(c, b, at); why != okay {
+				return i, wrongType, true
+			}
+		} else {
+			c.AppendInt(int64(b[at] - '0'))
+			end = at + 1
+		}
+	} else if at == i {
+		return i, okay, false
+	} else if b[at] != '-' && b[at]-'0' > 9 {
+		return i, wrongType, true
+	} else {
+		r.set.lenient = false
+		end, why = r.value(c, f, b, at)
+		if r.set.lenient = true; why != okay {
+			return i, why, true
+		}
+	}
+	if at > i {
+		if b[end] != '"' {
+			return i, badText, true
+		}
+		end++
+	}
+	return end, okay, true
+}
+
+// plainBool appends true or false.
+func (r *reader) plainBool(c *rows.Column, b []byte, i int) (int, fail) {
+	if b[i] == 't' {
+		c.AppendInt(1)
+		return word(b, i, "true")
+	}
+	c.AppendInt(0)
+	return word(b, i, "false")
+}
+
 // isDigits says whether decimal text cannot be base64: it has a point or a
 // sign, or a length that base64 never has.
 func isDigits(s []byte) bool {
@@ -245,6 +300,11 @@ func isDigits(s []byte) bool {
 
 // value appends the value at b[i], which is not null, to a column.
 func (r *reader) value(c *rows.Column, f *field, b []byte, i int) (int, fail) {
+	if r.set.lenient && f.op <= opFloat64 && f.op != opString && f.op != opSkip {
+		if end, why, ok := r.lenient(c, f, b, i); ok {
+			return end, why
+		}
+	}
 	switch f.op {
 	case opInt32, opInt64:
 		v, end, why := wholeNumber(b, i)
@@ -258,12 +318,8 @@ func (r *reader) value(c *rows.Column, f *field, b []byte, i int) (int, fail) {
 		return end, okay
 	case opBool:
 		switch b[i] {
-		case 't':
-			c.AppendInt(1)
-			return word(b, i, "true")
-		case 'f':
-			c.AppendInt(0)
-			return word(b, i, "false")
+		case 't', 'f':
+			return r.plainBool(c, b, i)
 		}
 		return r.odd(b, i, wrongType)
 	case opFloat32, opFloat32Exact, opFloat64:

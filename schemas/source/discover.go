@@ -19,9 +19,11 @@ type survey struct {
 	byName  map[string]int
 	nested  []string
 	notes   []string
-	large   map[string]int  // values of no type by column: whole numbers of more than 64 bits
-	schemas map[string]bool // schemas seen, letter by letter
-	bare    bool            // some row came without a schema
+	large   map[string]int                     // values of no type by column: whole numbers of more than 64 bits
+	schemas map[string]bool                    // schemas seen, letter by letter
+	bare    bool                               // some row came without a schema
+	hint    func(name string) (declared, bool) // what an event says of types beside the row
+	prefix  string                             // of before images' names
 	err     error
 }
 
@@ -232,7 +234,18 @@ func (v *survey) event(format string, b []byte) bool {
 		}
 		return signal || v.declared(schema, format == DebeziumJSON)
 	}
-	if format != DebeziumJSON {
+	switch format {
+	case DebeziumJSON:
+	case Maxwell, Canal, DMS, GoldenGate:
+		changeRows(format, value, func(row []byte, hint func(string) (declared, bool)) {
+			v.hint, v.prefix = hint, ""
+			if format == DMS {
+				v.prefix = beforePrefix
+			}
+			v.object(row, hint == nil)
+		})
+		return true
+	default:
 		v.object(value, true)
 		return true
 	}
@@ -306,8 +319,14 @@ func (v *survey) object(row []byte, values bool) {
 		}
 		var t schemas.Type
 		why := okay
-		if d, ok := v.set.types[name]; ok {
-			t, _ = d.columnType(v.set.exactTime, v.set.exactNanos)
+		d, ok := v.set.types[name]
+		if !ok && v.hint != nil {
+			d, ok = v.hint(name)
+		}
+		if ok {
+			if t, ok = d.columnType(v.set.exactTime, v.set.exactNanos); !ok {
+				why = nested
+			}
 		} else if value[0] != 'n' {
 			t, why = inferType(value)
 		}
@@ -325,7 +344,7 @@ func (v *survey) object(row []byte, values bool) {
 }
 
 func (v *survey) leftOut(name string) bool {
-	return v.set.exclude[name] || name == flatDeleted || name == flatOp
+	return v.set.exclude[name] || name == flatDeleted || name == flatOp || name == flatChange || v.prefix != "" && strings.HasPrefix(name, v.prefix)
 }
 
 func (v *survey) refuse(name string) {

@@ -18,7 +18,12 @@
 // what it is not told is ErrAway, and the record is decoded again later.
 //
 // rows-json: plain JSON rows, a null value deletes by the record key. The
-// flattened form's __deleted and __op are understood unless they are columns.
+// flattened form's __deleted and __op are understood unless they are columns,
+// and so is _cdc, which the Kafka Connect Iceberg sink's transforms add.
+//
+// maxwell, canal-json, aws-dms, goldengate-json: the JSON envelopes of these
+// tools. A Canal message has many rows, which are taken all or not at all. An
+// update of GoldenGate that leaves columns out is filled from its image before.
 //
 // varve-avro: varve's own events, see AvroSchemaFor.
 //

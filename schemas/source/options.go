@@ -16,10 +16,16 @@ const (
 	VarveAvro    = "varve-avro"
 	DebeziumAvro = "debezium-avro"
 	RowsAvro     = "rows-avro"
+	Maxwell      = "maxwell"
+	Canal        = "canal-json"
+	DMS          = "aws-dms"
+	GoldenGate   = "goldengate-json"
 )
 
 // Formats lists the formats that New knows.
-func Formats() []string { return []string{DebeziumJSON, DebeziumAvro, RowsJSON, RowsAvro, VarveAvro} }
+func Formats() []string {
+	return []string{DebeziumJSON, DebeziumAvro, RowsJSON, RowsAvro, Maxwell, Canal, DMS, GoldenGate, VarveAvro}
+}
 
 // DefaultMaxRecordBytes is the largest record value that is decoded.
 const DefaultMaxRecordBytes = 64 << 20
@@ -40,6 +46,8 @@ type settings struct {
 	timeUnit    sem
 	decimals    sem // semDecimal: base64, semString: text, semNone: not set
 	truncate    bool
+	lenient     bool // 0 and 1 may stand for false and true
+	quoted      bool // and numbers in quotes
 	unavailable string
 	types       map[string]declared
 	plain       bool  // varve-avro: framing=none
@@ -79,6 +87,10 @@ var registryOptions = []string{"columns.exclude", "columns.new", "exact.nanos", 
 // optionNames are the options of each format.
 var optionNames = map[string][]string{
 	DebeziumJSON: jsonOptions,
+	Maxwell:      jsonOptions,
+	Canal:        jsonOptions,
+	DMS:          jsonOptions,
+	GoldenGate:   jsonOptions,
 	DebeziumAvro: registryOptions,
 	RowsAvro:     append([]string{"key.from"}, registryOptions...),
 	VarveAvro:    {"framing", "max.record.bytes", "schema.id"},

@@ -527,7 +527,7 @@ func (d *registryAvro) plainRow(dst *rows.Batch, rec *Record, b []byte, w *avroW
 // flagged says whether rows carry the flattened form's own members.
 func (p *plan) flagged() bool {
 	for i := range p.fields {
-		if o := p.fields[i].op; p.fields[i].col < 0 && (o == opDeleted || o == opFlatOp) {
+		if o := p.fields[i].op; p.fields[i].col < 0 && (o == opDeleted || o == opFlatOp || o == opFlatChange) {
 			return true
 		}
 	}
@@ -540,7 +540,7 @@ func (r *reader) flags(p *plan, t *avroType, b []byte) (bool, fail) {
 	i := 0
 	for k := range t.fields {
 		f := &p.fields[k]
-		if f.col < 0 && (f.op == opDeleted || f.op == opFlatOp) {
+		if f.col < 0 && (f.op == opDeleted || f.op == opFlatOp || f.op == opFlatChange) {
 			if why := r.avroFlag(f, t.fields[k].typ, b, i); why != okay {
 				r.failCol, r.failKey = f.name, false
 				return false, why

@@ -56,12 +56,14 @@ type reader struct {
 	keyOf    []int // per column: its ordinal in the key, or -1
 	orderCol int   // the ordering column, or -1
 	orderAt  []string
-	required []bool        // per column: required, but no key column
-	absents  []rows.Column // per column: its write-default, or empty
-	fill     bool          // some column is required or has a write-default
-	wrapper  bool          // {schema, payload} cannot be a row
-	ordinals []int         // 0, 1, … for each key column
-	flat     bool          // __deleted and __op have the flattened form's meaning
+	required []bool                             // per column: required, but no key column
+	absents  []rows.Column                      // per column: its write-default, or empty
+	fill     bool                               // some column is required or has a write-default
+	wrapper  bool                               // {schema, payload} cannot be a row
+	ordinals []int                              // 0, 1, … for each key column
+	prefix   string                             // of the names of before images among a row's members
+	hints    func(name string) (declared, bool) // what else says the types of new columns
+	flat     bool                               // __deleted and __op have the flattened form's meaning
 	bare     *plan
 	plans    planCache
 	keyPlans planCache
@@ -156,10 +158,10 @@ func (r *reader) makeBare() {
 		out[name] = opSkip
 	}
 	if r.flat {
-		out[flatDeleted], out[flatOp] = opDeleted, opFlatOp
 		if len(r.orderAt) > 0 {
 			out[r.orderAt[0]] = opSkip
 		}
+		out[flatDeleted], out[flatOp], out[flatChange] = opDeleted, opFlatOp, opFlatChange
 	}
 	for name, op := range out {
 		if _, known := p.byName[name]; !known {
@@ -362,15 +364,45 @@ func (r *reader) offTable(f *field, b []byte, i int) (int, fail) {
 		}
 	case opFlatOp:
 		r.deleted = r.deleted || string(b[i:end]) == `"d"`
+	case opFlatChange:
+		return end, r.flatChange(b, i)
 	}
 	return end, okay
+}
+
+// flatChange reads the object that the Kafka Connect Iceberg sink's transforms
+// put beside a row's columns.
+func (r *reader) flatChange(b []byte, i int) fail {
+	switch b[i] {
+	case 'n':
+		return okay
+	case '{':
+	default:
+		return wrongType
+	}
+	i = skipSpace(b, i+1)
+	for more := b[i] != '}'; more; {
+		name, v := member(b, i, &r.name)
+		end := skipValue(b, v)
+		if string(name) == "op" {
+			switch string(b[v:end]) {
+			case `"D"`, `"d"`:
+				r.deleted = true
+			case `"I"`, `"U"`, `"C"`, `"R"`, `"i"`, `"u"`, `"c"`, `"r"`:
+			default:
+				return wrongType
+			}
+		}
+		i, more = next(b, end)
+	}
+	return okay
 }
 
 // stranger notes a member without a column and reads its value. A null says
 // nothing of its type and is passed over.
 func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 	end := skipValue(b, i)
-	if end < 0 || b[i] == 'n' {
+	if end < 0 || b[i] == 'n' || r.prefix != "" && strings.HasPrefix(string(name), r.prefix) {
 		return end
 	}
 	if k, again := r.unknownAt[string(name)]; again {
@@ -382,9 +414,16 @@ func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 	}
 	u := unknownField{name: string(name), bad: strange}
 	if p.bare {
-		if d, ok := r.set.types[u.name]; ok {
-			u.typ, _ = d.columnType(r.set.exactTime, r.set.exactNanos)
-			u.bad = okay
+		d, ok := r.set.types[u.name]
+		if !ok && r.hints != nil {
+			d, ok = r.hints(u.name)
+		}
+		if ok {
+			if u.typ, ok = d.columnType(r.set.exactTime, r.set.exactNanos); ok {
+				u.bad = okay
+			} else {
+				u.bad = nested
+			}
 		} else {
 			u.typ, u.bad = inferType(b[i:end])
 		}

@@ -10,6 +10,7 @@ import (
 const (
 	flatDeleted = "__deleted"
 	flatOp      = "__op"
+	flatChange  = "_cdc" // the Kafka Connect Iceberg sink's
 )
 
 // rowsJSON decodes plain JSON rows: a value is the row's new state, a null
@@ -120,7 +121,7 @@ func (d *rowsJSON) deletes(b []byte, w wrapped) bool {
 		if end < 0 {
 			return false
 		}
-		if f := w.plan.fieldOf(string(name)); f != nil && (f.op == opDeleted || f.op == opFlatOp) && f.col < 0 {
+		if f := w.plan.fieldOf(string(name)); f != nil && (f.op == opDeleted || f.op == opFlatOp || f.op == opFlatChange) && f.col < 0 {
 			if _, why := d.offTable(f, b, v); why != okay {
 				return false
 			}

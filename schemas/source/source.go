@@ -107,6 +107,8 @@ func New(o Options) (Decoder, error) {
 		return newDebezium(o, set)
 	case VarveAvro:
 		return newAvro(o, set)
+	case Maxwell, Canal, DMS, GoldenGate:
+		return newChanges(o, set)
 	case DebeziumAvro, RowsAvro:
 		return newRegistryAvro(o, set)
 	default:

@@ -97,6 +97,24 @@ var captures = []captured{
 		}},
 		want: []string{allTypes},
 	},
+	{
+		name: "aws-dms", files: []string{"data/cdc/aws-dms.jsonl"}, outside: true, format: source.DMS, key: "id",
+		want: []string{
+			"address=Beijing description=14oz carpenter's hammer id=105 name=hammer weight=0.875",
+			"address=∅ description=box of assorted rocks id=107 name=rocks weight=5.3",
+		},
+	},
+	{
+		name: "canal", files: []string{"data/cdc/canal.jsonl"}, outside: true, format: source.Canal, key: "id",
+		want: []string{"balance=1500.62 id=1 is_adult=false name=mike reg_time=2018-01-01T00:00:01.000000 win_rate=0.65"},
+	},
+	{
+		name: "maxwell", files: []string{"data/cdc/maxwell.jsonl"}, outside: true, format: source.Maxwell, key: "id",
+		want: []string{
+			"birthday=2017-12-31 16:00:01 id=1 is_adult=0 name=tom",
+			"birthday=1999-12-31 16:00:01 id=2 is_adult=1 name=chi",
+		},
+	},
 }
 
 const allTypes = "_big_decimal=2222222222222222300000001111.1234567890 _bigint=10000000000 _bigint_unsigned=20000000000" +
