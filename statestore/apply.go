@@ -50,6 +50,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeDeleteKeys: 1, record.TypeCut: 1, record.TypeSnapshotCommitted: 1,
 		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
+		record.TypeReshard: 1,
 	},
 }
 
@@ -392,6 +393,8 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.skipSource(r, tab, v.(*record.SkipSource))
 	case record.TypeRetireShard:
 		return s.retireShard(r, tab, v.(*record.RetireShard))
+	case record.TypeReshard:
+		return s.reshard(r, tab, v.(*record.Reshard))
 	case record.TypeDeleteKeys:
 		return s.deleteKeys(r, tab, v.(*record.DeleteKeys))
 	case record.TypeCut:

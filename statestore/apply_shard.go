@@ -62,8 +62,11 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 	}
 	id := shardID{c.Shard.TopicID, c.Shard.Partition}
 	sh := t.shards[id]
+	if sh == nil && t.resharding != nil && id.topic == t.resharding.TopicID {
+		return reject(record.ReshardOpen, t.resharding.Offset), nil
+	}
 	if sh == nil {
-		sh = &shard{id: id, firstClaim: r.Offset, sourceEnd: c.LogStart, requestEnd: r.Offset, indexHorizon: r.Offset}
+		sh = &shard{id: id, firstClaim: r.Offset, sourceEnd: c.LogStart, requestEnd: r.Offset, indexHorizon: t.horizonOf(id, r.Offset)}
 		t.shards[id] = sh
 		t.shardOrder = append(t.shardOrder, id)
 		t.sortShards()
@@ -84,7 +87,11 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 	sh.dirty, t.dirty = true, true
 	msg.Definition = t.def
 	s.effect('s', t.id, sh.epoch, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon)
-	return accepted(false, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon, int64(sh.framing)), nil
+	out := accepted(false, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon, int64(sh.framing))
+	if b := t.base; b != nil && b.TopicID == id.topic {
+		out.Numbers = append(out.Numbers, b.Offset)
+	}
+	return out, nil
 }
 
 // appendRows: A3, A4, A8, P1, P3–P5. Everything is checked before anything changes.
@@ -284,7 +291,12 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 		t.lastChange, t.changed = r.Offset, true
 	}
 	if moved {
-		return s.settle(r, t)
+		if err := s.settle(r, t); err != nil {
+			return err
+		}
+	}
+	if t.resharding != nil {
+		return s.divide(r, t)
 	}
 	return nil
 }
@@ -379,7 +391,10 @@ func (s *Store) deleteKeys(r *Record, t *table, d *record.DeleteKeys) (outcomeOf
 	t.openDeletes = append(t.openDeletes, o)
 	t.dirty = true
 	s.effect('k', t.id, int64(len(o.asked)))
-	return accepted(false, int64(len(o.asked))), s.settle(r, t)
+	if err := s.settle(r, t); err != nil {
+		return outcomeOf{}, err
+	}
+	return accepted(false, int64(len(o.asked))), s.divide(r, t)
 }
 
 // shardIndex: F9.
@@ -414,7 +429,7 @@ func (s *Store) skipSource(r *Record, t *table, k *record.SkipSource) (outcomeOf
 	sh.sourceEnd, sh.dirty = k.To, true
 	closeEpoch(sh, r.Offset, false)
 	s.effect('i', t.id, k.To)
-	return accepted(false), nil
+	return accepted(false), s.divide(r, t)
 }
 
 // retireShard: A5. It closes the shard's epoch.
@@ -429,5 +444,8 @@ func (s *Store) retireShard(r *Record, t *table, k *record.RetireShard) (outcome
 	sh.retired, sh.dirty = true, true
 	closeEpoch(sh, r.Offset, false)
 	s.effect('u', t.id)
-	return accepted(false), s.settle(r, t)
+	if err := s.settle(r, t); err != nil {
+		return outcomeOf{}, err
+	}
+	return accepted(false), s.divide(r, t)
 }

@@ -31,8 +31,10 @@ type TableInfo struct {
 	Vectors    int64 // published
 	Counts     record.Counts
 	Shards     []ShardInfo
-	Requests   []int64 // offsets of DeleteKeys that are not settled
-	OpenJobs   int64   // not completed
+	Requests   []int64     // offsets of DeleteKeys that are not settled
+	OpenJobs   int64       // not completed
+	Resharding *Resharding // nil: none; not to be changed
+	Base       *ShardBase  // nil: none; not to be changed
 }
 
 // ShardInfo is a shard's state.
@@ -63,6 +65,7 @@ func (t *table) info() *TableInfo {
 		Files:     t.totals.Files, Rows: t.totals.Rows, Bytes: t.totals.Bytes, Dead: t.totals.Dead,
 		Vectors: t.totals.Vectors, Counts: t.totals.Counts, OpenJobs: t.openJobs,
 	}
+	i.Resharding, i.Base = t.resharding, t.base
 	if t.pending != nil {
 		p := *t.pending
 		i.Pending = &p

@@ -416,6 +416,13 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = &record.SkipSource{Shard: a.shard(), From: from, To: to, Cause: "a poison event"}
 	case "retire":
 		v = &record.RetireShard{Shard: a.shard()}
+	case "reshard":
+		x := &record.Reshard{TopicID: a.shard().TopicID, Topic: "topic", Partitions: int32(a.num("partitions", 2)), StoodStill: a.has("stood-still")}
+		for _, l := range a.lines {
+			p, end, _ := strings.Cut(l, "=")
+			x.Ends = append(x.Ends, record.ShardEnd{Partition: int32(number(t, p)), Offset: number(t, end)})
+		}
+		v = x
 	case "delete-keys":
 		d := &record.DeleteKeys{Keys: *ref(5), Count: 1}
 		if _, ok := a.vals["order"]; ok {

@@ -59,6 +59,8 @@ type table struct {
 	changed     bool // some chunk has a change mark
 	totals      totals
 	openDeletes []openDelete // ascending by offset
+	resharding  *Resharding  // nil: none waits for its shards
+	base        *ShardBase   // nil: no source topic was ever divided anew
 	shards      map[shardID]*shard
 	shardOrder  []shardID // ascending
 
@@ -140,7 +142,12 @@ type openDelete struct {
 
 func (t *table) encode() []byte {
 	var e enc
-	e.u(2) // layout; 1 had no jobs
+	reshard := t.resharding != nil || t.base != nil
+	if reshard {
+		e.u(3)
+	} else {
+		e.u(2) // layout; 1 had no jobs
+	}
 	e.str(t.name)
 	e.bool(t.dropped)
 	e.i(t.defChange)
@@ -190,6 +197,9 @@ func (t *table) encode() []byte {
 	}
 	e.u(t.nextOutput)
 	e.i(t.openJobs)
+	if reshard {
+		encReshard(&e, t.resharding, t.base)
+	}
 	return e.b
 }
 
@@ -259,7 +269,7 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	d := dec{b: b}
 	t := &table{id: id, nextOutput: 1}
 	layout := d.u()
-	if layout != 1 && layout != 2 {
+	if layout < 1 || layout > 3 {
 		d.fail()
 	}
 	t.name = d.str()
@@ -297,9 +307,12 @@ func decodeTable(id int64, b []byte) (*table, error) {
 		}
 		t.openDeletes = append(t.openDeletes, o)
 	}
-	if layout == 2 {
+	if layout >= 2 {
 		t.nextOutput = d.u()
 		t.openJobs = d.i()
+	}
+	if layout == 3 {
+		t.resharding, t.base = decReshard(&d)
 	}
 	return t, d.done("table state")
 }

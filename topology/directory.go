@@ -49,6 +49,7 @@ type directory struct {
 	// settled are requests that the entry whose outcome comes next has settled:
 	// their outcomes go before its own (A5).
 	settled []int64
+	divided bool // likewise a table's topic (A6)
 }
 
 func newDirectory(n *Node, partition int32, until int64) *directory {
@@ -245,13 +246,15 @@ func (d *directory) content(x *processors.Decided) (any, error) {
 func (d *directory) fold(x *processors.Decided) error {
 	m := &x.Outcome
 	if m.Derived {
-		if m.Outcome.Code == record.Settled && len(m.Outcome.Numbers) > 0 {
+		if m.Type == record.TypeReshard {
+			d.divided = true
+		} else if m.Outcome.Code == record.Settled && len(m.Outcome.Numbers) > 0 {
 			d.settled = append(d.settled, m.Outcome.Numbers[0])
 		}
 		return nil
 	}
-	settled := d.settled
-	d.settled = nil
+	settled, divided := d.settled, d.divided
+	d.settled, d.divided = nil, false
 	if m.Offset <= d.head.Offset {
 		return nil
 	}
@@ -261,6 +264,9 @@ func (d *directory) fold(x *processors.Decided) error {
 	}
 	if err := d.foldAccepted(m, x); err != nil {
 		return err
+	}
+	if divided {
+		d.change(m, func(t *statestore.TableInfo) { t.Divide(m.Offset) })
 	}
 	if len(settled) > 0 {
 		d.change(m, func(t *statestore.TableInfo) {
@@ -318,6 +324,10 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 		d.change(m, func(t *statestore.TableInfo) {
 			s := shardIn(t, &v.Shard, m.Offset)
 			s.Open, s.Retired = false, true
+		})
+	case *record.Reshard:
+		d.change(m, func(t *statestore.TableInfo) {
+			t.Resharding = &statestore.Resharding{TopicID: v.TopicID, Offset: m.Offset, Partitions: v.Partitions, Ends: v.Ends}
 		})
 	case *record.SkipSource:
 		d.change(m, func(t *statestore.TableInfo) {

@@ -126,6 +126,9 @@ func joinGroup(o memberOptions) (*member, error) {
 		// Nothing is fetched: no partition ever gets a position, and a fetch would
 		// need a poll, which nobody does.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		// How soon the group divides partitions that a topic gained: franz-go's
+		// 5 minutes are a long stand-still.
+		kgo.MetadataMaxAge(sourceCheck),
 		kgo.MaxConcurrentFetches(0),
 		kgo.AdjustFetchOffsetsFn(func(context.Context, map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			return nil, nil

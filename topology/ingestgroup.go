@@ -516,7 +516,10 @@ func (g *ingestGroup) hold(ctx context.Context, t *shardTenure, id shardOf, tabl
 		if time.Since(began) > serveMax {
 			wait = serveMin
 		}
-		if errors.Is(err, ErrFenced) {
+		if errors.Is(err, ingest.ErrDivided) || errors.Is(err, errResharding) {
+			n.log.Info("a shard begins again once its topic is divided anew", "table", table, "topic", id.topic, "partition", id.partition)
+			wait = serveMin
+		} else if errors.Is(err, ErrFenced) {
 			// Whoever of two believers is wrong learns it from the group (A3).
 			if g.m == nil {
 				n.log.Error("a pinned shard was claimed by another owner; this node gives it up", "table", table, "partition", id.partition)
@@ -552,7 +555,7 @@ func (g *ingestGroup) serve(ctx context.Context, t *shardTenure, id shardOf, tab
 	n := g.n
 	w, err := g.take(ctx, id, table)
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, ingest.ErrDropped) {
+		if ctx.Err() == nil && !errors.Is(err, ingest.ErrDropped) && !errors.Is(err, errResharding) {
 			n.refuse(table, err)
 		}
 		return err
@@ -602,6 +605,9 @@ func (g *ingestGroup) take(ctx context.Context, id shardOf, table string) (*shar
 	}
 	if err := checkSource(t, topic); err != nil {
 		return nil, err
+	}
+	if waitsForReshard(t, topic, id.partition) {
+		return nil, fmt.Errorf("table %s, %s/%d: %w", table, id.topic, id.partition, errResharding)
 	}
 	for i := range t.Shards {
 		if s := &t.Shards[i]; g.m != nil && s.Retired && s.TopicID == topic.ID && s.Partition == id.partition {

@@ -87,7 +87,17 @@ func (s *replaySource) exports(ctx context.Context, o *ReplayOptions) error {
 	return nil
 }
 
-func (s *replaySource) topic(ctx context.Context, o *ReplayOptions) (err error) {
+func (s *replaySource) topic(ctx context.Context, o *ReplayOptions) error {
+	return s.topicFrom(ctx, o, func(name string, at PartitionOffsets) error {
+		if at.Start > 0 {
+			return fmt.Errorf("%s: %w: it begins at offset %d, and a state is built from offset 0; replay a file that was exported before, or restore a checkpoint", name, ErrLogTrimmed, at.Start)
+		}
+		return nil
+	})
+}
+
+// topicFrom finds the partitions of the topic, each of which may takes.
+func (s *replaySource) topicFrom(ctx context.Context, o *ReplayOptions, may func(name string, at PartitionOffsets) error) (err error) {
 	s.client.Brokers = o.Brokers
 	if len(s.client.Brokers) == 0 {
 		if s.broker, err = OpenBroker(BrokerOptions{Dir: filepath.Join(o.Data, "broker"), Logger: o.Logger}); err != nil {
@@ -111,8 +121,8 @@ func (s *replaySource) topic(ctx context.Context, o *ReplayOptions) (err error) 
 	s.topics.Partitions = len(ends)
 	for p := range ends {
 		name := fmt.Sprintf("topic %s partition %d", s.topics.Transactions, p)
-		if ends[p].Start > 0 {
-			return fmt.Errorf("%s: %w: it begins at offset %d, and a state is built from offset 0; replay a file that was exported before, or restore a checkpoint", name, ErrLogTrimmed, ends[p].Start)
+		if err := may(name, ends[p]); err != nil {
+			return err
 		}
 		s.parts = append(s.parts, replayPart{name: name, partition: int32(p), end: ends[p].High})
 	}

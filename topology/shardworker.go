@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,6 +161,9 @@ func (n *Node) ingest(ctx context.Context, t *statestore.TableInfo) error {
 	// All claims go before any shard reads (checkSource).
 	var taken []*shardWorker
 	for p := range starts {
+		if waitsForReshard(t, topic, int32(p)) {
+			continue
+		}
 		w, err := n.takeShard(ctx, t, topic, int32(p), starts[p].Start)
 		if err != nil {
 			return errors.Join(err, n.giveBack(taken))
@@ -215,10 +217,10 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		return nil, err
 	}
 	w.cfg = ingest.Config{
-		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: head.Offset, Partitions: int32(topic.Partitions), Rekeyed: t.Definition.Rekeyed(), Deployment: n.id,
+		Table: t.Name, TableID: t.ID, LogStart: start, LogSeen: head.Offset, Partitions: int32(partitionsOf(t, topic)), Rekeyed: t.Definition.Rekeyed(), Deployment: n.id,
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
-		Member: claimMember(n.opt.NodeID, topic.Partitions),
-		Dir:    filepath.Join(n.opt.Data, "index", fmt.Sprintf("%d-%x-%d", t.ID, topic.ID, p)),
+		Member: claimMember(n.opt.NodeID, partitionsOf(t, topic)),
+		Dir:    n.indexDir(t.ID, topic.ID, p, 0),
 		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, Registry: n.opt.Registry, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
@@ -234,7 +236,7 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 			w.cfg.Checkpoint = &x.Index
 		}
 	}
-	if w.shard, err = ingest.New(ctx, w.cfg, t.Definition); err != nil {
+	if w.shard, err = n.openShard(ctx, &w.cfg, t); err != nil {
 		return nil, err
 	}
 	w.readFrom = w.shard.LogFrom()
@@ -282,7 +284,10 @@ func (w *shardWorker) publish(high int64) {
 		Stage: s.Stage(), Position: s.SourceFrom(), SourceEnd: s.SourceEnd(), SourceHigh: high,
 		Decided: s.Decided(), Idle: s.Idle(), ReadFrom: w.readFrom,
 	}
-	if err := s.Err(); err != nil {
+	switch err := s.Err(); {
+	case errors.Is(err, ingest.ErrDivided):
+		w.status.Stage = ingest.Idle // it begins again
+	case err != nil:
 		w.status.Err = err.Error()
 	}
 	if err := s.Waiting(); err != nil {
@@ -370,7 +375,12 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		}
 	}()
 	src := newSourceFeed(w)
-	ended := false
+	ended, divided := false, false
+	defer func() {
+		if divided {
+			w.n.spawn(func(ctx context.Context) error { return w.n.ingestGrown(ctx, w.cfg.Table) })
+		}
+	}()
 	defer func() {
 		stop()
 		src.stop()
@@ -393,8 +403,16 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		w.mu.Unlock()
 		switch w.shard.Stage() {
 		case ingest.Stopped:
-			w.publish(-1)
 			err := w.shard.Err()
+			if errors.Is(err, ingest.ErrDivided) {
+				ended = true // it begins again, and nobody need hear of a shard that stopped
+				if w.n.opt.Groups {
+					return err
+				}
+				divided = true
+				return nil
+			}
+			w.publish(-1)
 			if errors.Is(err, ingest.ErrDropped) || errors.Is(err, ingest.ErrRetired) {
 				ended = true // as someone asked
 				return nil

@@ -42,6 +42,12 @@ func checkSource(t *statestore.TableInfo, topic TopicInfo) error {
 	if claimed > 0 {
 		known = claimed
 	}
+	if x := t.Resharding; x != nil && x.TopicID == topic.ID {
+		return nil // the shards that there are read up to where it says
+	}
+	if b := t.Base; b != nil && b.TopicID == topic.ID {
+		known = max(known, int(b.Partitions))
+	}
 	if t.Definition.Keyed() && events && topic.Partitions > known {
 		return grew(t.Name, topic, known)
 	}
@@ -50,7 +56,7 @@ func checkSource(t *statestore.TableInfo, topic TopicInfo) error {
 
 func grew(table string, topic TopicInfo, known int) error {
 	return fmt.Errorf("%w: table %s: topic %s has %d partitions, the table's shards were made for %d: a key whose events now go to a new partition would get a second row; "+
-		"load the topic into a table of another name", ErrSourceGrew, table, topic.Name, topic.Partitions, known)
+		"divide the topic anew with `varve table reshard %s`, or load it into a table of another name", ErrSourceGrew, table, topic.Name, topic.Partitions, known, table)
 }
 
 // watchSources looks at the topics of the shards that this node owns, and ends
@@ -106,6 +112,14 @@ func (n *Node) watchSource(ctx context.Context, w *shardWorker, missing map[stri
 	case topic.Partitions <= int(c.Partitions):
 		return nil
 	case w.keyed:
+		t, err := n.Table(ctx, c.Table)
+		if err != nil {
+			n.log.Debug("a table could not be looked at", "table", c.Table, "error", err)
+			return nil
+		}
+		if t.Resharding != nil || t.Base != nil && int(t.Base.Partitions) >= topic.Partitions {
+			return nil
+		}
 		return grew(c.Table, topic, int(c.Partitions))
 	case n.opt.Groups:
 		return nil // the group gives the new partitions
@@ -113,8 +127,10 @@ func (n *Node) watchSource(ctx context.Context, w *shardWorker, missing map[stri
 	return n.ingestGrown(ctx, c.Table)
 }
 
-// ingestGrown takes the new partitions of a table without a key: its rows only
-// gain, so it does not matter which partition they come from.
+// ingestGrown takes the shards of a table that this node does not have: the new
+// partitions of one without a key, whose rows only gain, so that it does not
+// matter which partition they come from, and all of a topic that was divided
+// anew.
 func (n *Node) ingestGrown(ctx context.Context, table string) error {
 	t, err := n.Table(ctx, table)
 	if errors.Is(err, ErrNoTable) {

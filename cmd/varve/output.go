@@ -474,6 +474,15 @@ func appendJSON(dst []byte, v any) []byte {
 			dst = schemas.AppendJSONString(dst, s)
 		}
 		return append(dst, ']')
+	case []int64:
+		dst = append(dst, '[')
+		for i, n := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = strconv.AppendInt(dst, n, 10)
+		}
+		return append(dst, ']')
 	case object:
 		dst = append(dst, '{')
 		for i, f := range v {

@@ -51,7 +51,7 @@ func (a *app) replayCommand() *cobra.Command {
 			if a.given("partition") {
 				o.Partitions = []int32{partition}
 			}
-			if err := a.replayPlaces(cmd.Context(), &o, into, compare); err != nil {
+			if _, err := a.replayPlaces(cmd.Context(), &o, into, compare); err != nil {
 				return err
 			}
 			p := a.progress()
@@ -64,10 +64,7 @@ func (a *app) replayCommand() *cobra.Command {
 			if err != nil {
 				return replayCode(err)
 			}
-			if err := a.showReplayed(got, into); err != nil {
-				return err
-			}
-			return nil
+			return a.showReplayed(got, into)
 		},
 	}
 	a.dataFlags(cmd.Flags())
@@ -118,67 +115,66 @@ func parseReplayTo(s string) (to topology.ReplayTo, err error) {
 	return to, nil
 }
 
-// replayPlaces finds what a replay reads and where it writes. A node may run on
-// the data folder.
-func (a *app) replayPlaces(ctx context.Context, o *topology.ReplayOptions, into string, compare bool) (err error) {
+// replayPlaces finds what a replay reads and where it writes. running: a node
+// runs on the data folder.
+func (a *app) replayPlaces(ctx context.Context, o *topology.ReplayOptions, into string, compare bool) (running bool, err error) {
 	if o.State, err = filepath.Abs(into); err != nil {
-		return asUsage(err)
+		return false, asUsage(err)
 	}
 	es, err := os.ReadDir(o.State)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return asUsage(err)
+		return false, asUsage(err)
 	}
 	if len(es) > 0 {
-		return usagef("%s is not empty; a replay overwrites nothing: name a folder that is empty or not there yet", into)
+		return false, usagef("%s is not empty; a replay overwrites nothing: name a folder that is empty or not there yet", into)
 	}
 	node, err := readNodeFacts(a.data)
 	if err != nil {
-		return err
+		return false, err
 	}
 	opts, err := a.nodeOptions()
 	if err != nil {
-		return err
+		return false, err
 	}
 	o.Data, o.Brokers, o.Deployment, o.Client = opts.Data, opts.Brokers, opts.Deployment, opts.Client
-	running := false
 	if conn, _, err := topology.Dial(ctx, a.data, a.client()); err == nil {
 		if len(o.Brokers) == 0 {
 			o.Brokers = conn.Brokers()
 		}
 		running = true
 		if err := conn.CloseConn(); err != nil {
-			return err
+			return false, err
 		}
 	} else if !errors.Is(err, topology.ErrNotRunning) {
-		return err
+		return false, err
 	}
 	if node == nil && len(o.Brokers) == 0 && len(o.Exports) == 0 {
-		return usagef("there is no deployment in %s; name its folder with --data, its brokers with --brokers, or exported files with --from", a.data)
+		return false, usagef("there is no deployment in %s; name its folder with --data, its brokers with --brokers, or exported files with --from", a.data)
 	}
 	if node != nil && node.ID != "" {
 		id, err := hex.DecodeString(strings.ReplaceAll(node.ID, "-", ""))
 		if err != nil || len(id) != len(o.Expect) {
-			return usagef("%s says deployment id %q, which is none", filepath.Join(a.data, "node.json"), node.ID)
+			return false, usagef("%s says deployment id %q, which is none", filepath.Join(a.data, "node.json"), node.ID)
 		}
 		copy(o.Expect[:], id)
 	}
 	l, err := a.openLake(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	o.Bodies = l.store
 	if !compare {
-		return nil
+		return running, nil
 	}
 	if l.remote != nil {
-		return usagef("--compare: the tables' metadata is written by an outside catalog, which names and dates it; leave --compare out to build the state alone")
+		return false, usagef("--compare: the tables' metadata is written by an outside catalog, which names and dates it; leave --compare out to build the state alone")
 	}
 	o.Compare = l.store
 	if !running && node != nil {
 		o.Against = a.data
 	}
 	o.Store, err = objstore.Open(ctx, filepath.Join(o.State, "lake"), objstore.WithLocation(l.store.Location("")))
-	return err
+	return running, err
 }
 
 func (a *app) showReplayed(got *topology.Replayed, into string) error {

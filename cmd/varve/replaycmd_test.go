@@ -14,7 +14,7 @@ func threeLoads(t *testing.T) string {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "data")
 	for i, lines := range []string{
-		`{"id":1,"v":"a"}` + "\n" + `{"id":2,"v":"b"}` + "\n" + `{"id":3,"v":"c"}` + "\n",
+		`{"id":1,"v":"a"}` + "\n" + `{"id":2,"v":"b"}` + "\n" + `{"id":3,"v":"c"}` + "\n" + `{"id":5,"v":"e"}` + "\n" + `{"id":6,"v":"f"}` + "\n",
 		`{"id":2,"v":"bb"}` + "\n" + `{"id":4,"v":"d"}` + "\n",
 		`{"id":1,"v":"aa"}` + "\n",
 	} {

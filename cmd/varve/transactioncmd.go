@@ -145,6 +145,8 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.SkipSource:
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
+	case *record.Reshard:
+		return fmt.Sprintf("%s: %d partitions, %d shards to drain", v.Topic, v.Partitions, len(v.Ends))
 	case *record.RetireShard:
 		return fmt.Sprintf("%s/%d", v.Shard.Topic, v.Shard.Partition)
 	case *record.AlterTable:

@@ -67,9 +67,31 @@ func (s *Shard) checkpoint(ctx context.Context) error {
 	return nil
 }
 
+// firstIndexRetryMs is how long a first checkpoint that failed waits.
+const firstIndexRetryMs = 30_000
+
+// firstCheckpoint uploads the index that a divided topic's shard began with, at
+// once: other owners need not make it again, and the topic can be divided again
+// only then (A6).
+func (s *Shard) firstCheckpoint(ctx context.Context, nowMs int64) {
+	if s.cfg.Base == 0 || s.standing != "" || s.indexing || nowMs < s.firstIndexMs || s.index == nil || s.index.Offset() < s.epoch {
+		return
+	}
+	s.firstIndexMs = nowMs + firstIndexRetryMs
+	if err := s.checkpoint(ctx); err != nil {
+		s.log.Warn("no first index checkpoint; it is tried again", "error", err)
+	}
+}
+
 // indexFolder holds the shard's checkpoints, of all its owners.
 func (s *Shard) indexFolder() string {
-	return fmt.Sprintf("%s/index/%d/%x-%d/", s.cfg.Bodies.Prefix, s.cfg.TableID, s.cfg.Shard.TopicID, s.cfg.Shard.Partition)
+	c := &s.cfg
+	folder := fmt.Sprintf("%s/index/%d/%x-%d", c.Bodies.Prefix, c.TableID, c.Shard.TopicID, c.Shard.Partition)
+	if c.Base > 0 {
+		// Those of before are what all shards begin with: they stay.
+		folder += fmt.Sprintf("-%d", c.Base)
+	}
+	return folder + "/"
 }
 
 func indexName(epoch, offset int64) string { return fmt.Sprintf("%d-%d.idx", epoch, offset) }

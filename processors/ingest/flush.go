@@ -218,7 +218,7 @@ func (s *Shard) flush(ctx context.Context) error {
 		}
 	}
 	s.counter, s.sourceEnd, s.requestEnd = a.Counter, a.SourceTo, requestTo
-	s.flight = append(s.flight, flight{counter: a.Counter, offset: -1, files: a.Files, events: a.Counts.Events, sourceFrom: a.SourceFrom, sourceTo: a.SourceTo})
+	s.flight = append(s.flight, flight{counter: a.Counter, pays: len(s.side.Debts) > 0 && s.keys != nil, offset: -1, files: a.Files, events: a.Counts.Events, sourceFrom: a.SourceFrom, sourceTo: a.SourceTo})
 	s.buf.reset(s.def.Schema())
 	s.flushNow, s.openedMs = false, 0
 	epoch := s.epoch
@@ -245,7 +245,7 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 	if err != nil {
 		return nil, err
 	}
-	if s.buf.len() == 0 && len(answers) == 0 {
+	if s.buf.len() == 0 && len(answers) == 0 && len(s.side.Debts) == 0 {
 		a.Counts = s.buf.counts
 		return nil, nil
 	}
@@ -307,7 +307,8 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 	if !s.narrow {
 		slices.SortFunc(body.Changes, func(x, y record.KeyChange) int { return bytes.Compare(x.Key, y.Key) })
 	}
-	a.Deletes, err = b.blocks(p.kills)
+	b.kills = append(p.kills, s.side.Debts...)
+	a.Deletes, err = b.blocks(b.kills)
 	return entries, err
 }
 

@@ -74,6 +74,9 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 	for i := range s.flight[0].files {
 		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Added: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 	}
+	if s.flight[0].pays {
+		s.side.Debts = nil
+	}
 	s.flight = append(s.flight[:0], s.flight[1:]...)
 	s.accepted(m.Offset, a.RequestTo)
 	s.keepSide(m)
@@ -328,7 +331,7 @@ func (s *Shard) readEntries(ctx context.Context, f fileInfo, id uint64, want int
 // The entry becomes a tombstone with the dead version's own ordering value and
 // log position (K4).
 func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
-	return s.foldBlocks(ctx, m, a.Deletes)
+	return s.foldBlocks(ctx, m, a.Deletes, true)
 }
 
 // positions folds a DeletePositions: deaths by another path.
@@ -348,17 +351,21 @@ func (s *Shard) positions(ctx context.Context, d *processors.Decided) error {
 			blocks = append(blocks, all[i])
 		}
 	}
-	return s.foldBlocks(ctx, &d.Outcome, blocks)
+	return s.foldBlocks(ctx, &d.Outcome, blocks, false)
 }
 
-// foldBlocks folds delete blocks that this shard did not make.
-func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks []record.DeleteBlock) error {
+// foldBlocks folds delete blocks that this shard did not make: those of a sibling,
+// or of somebody else.
+func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks []record.DeleteBlock, sibling bool) error {
 	if s.index == nil || m.Offset <= s.index.Offset() && s.stage != Running {
 		return nil
 	}
 	var dead []keyindex.Entry
 	for i := range blocks {
-		if _, mine := s.side.Files[blocks[i].File]; !mine {
+		f, mine := s.side.Files[blocks[i].File]
+		if !mine || sibling && f.Added <= s.cfg.Base {
+			// What the shards had together when the topic was divided, each of
+			// them still names: whose row it is now kills it, and says so here.
 			continue
 		}
 		set, err := dv.ReadBitmap(bytes.Clone(blocks[i].Bitmap))

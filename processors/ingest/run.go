@@ -41,6 +41,10 @@ func (s *Shard) take(ctx context.Context, recs []source.Record, next int64) erro
 		if r.Offset < s.position {
 			continue // read again after a seek
 		}
+		if s.cfg.Drain && r.Offset >= s.cfg.DrainTo {
+			s.position = max(s.position, s.cfg.DrainTo)
+			return nil
+		}
 		ok, err := s.decode(ctx, r)
 		if errors.Is(err, source.ErrAway) {
 			s.wait(&s.sourceWait, err)
@@ -56,6 +60,9 @@ func (s *Shard) take(ctx context.Context, recs []source.Record, next int64) erro
 			return nil
 		}
 		s.position = r.Offset + 1
+	}
+	if s.cfg.Drain {
+		next = min(next, s.cfg.DrainTo)
 	}
 	s.position = max(s.position, next)
 	return nil
@@ -241,6 +248,10 @@ func (s *Shard) due(nowMs int64) bool {
 	}
 	waiting := s.buf.len() > 0 || s.position > s.sourceEnd
 	answering := s.keys != nil && len(s.side.pending(s.requestEnd, s.decided+1)) > 0
+	owing := len(s.side.Debts) > 0 && !s.owedInFlight()
+	if owing {
+		return true
+	}
 	if !waiting && !answering {
 		s.openedMs = 0
 		return false
@@ -249,6 +260,7 @@ func (s *Shard) due(nowMs int64) bool {
 }
 
 func (s *Shard) advance(ctx context.Context, nowMs int64) {
+	s.firstCheckpoint(ctx, nowMs)
 	for s.stage == Running {
 		// A dead letter is acknowledged before the append that covers it (A4).
 		if s.due(nowMs) && s.letters == 0 && len(s.flight) < s.cfg.InFlight && s.appendWait.mayTry(nowMs) {

@@ -59,6 +59,14 @@ type Config struct {
 	// Checkpoint, if any, is the shard's newest index checkpoint: an owner
 	// without a local index starts from it.
 	Checkpoint *record.Ref
+	// Base is the log offset at which the source topic was divided anew, 0: it
+	// never was (A6). The shard's folder, or its checkpoint, then holds an index
+	// that Inherit made there, and what came since.
+	Base int64
+	// Drain says that the topic is about to be divided anew: the shard reads up
+	// to DrainTo.
+	Drain   bool
+	DrainTo int64
 	// CheckpointAppends is how many accepted appends lie between two index
 	// checkpoints. Default: DefaultCheckpointAppends.
 	CheckpointAppends int
@@ -97,6 +105,11 @@ var (
 	ErrUnusable = errors.New("the table cannot be ingested")
 	// ErrRetired: a user retired the shard.
 	ErrRetired = errors.New("the shard was retired; claim it again by starting the node anew")
+	// ErrDivided: the source topic was divided anew: whoever owns the shard next
+	// begins with another index (A6).
+	ErrDivided = errors.New("the source topic was divided anew; the shard begins again")
+	// ErrNoBase: the shard's folder has not the index that Inherit makes, or lost it.
+	ErrNoBase = errors.New("the shard has no index of what the topic's shards knew when it was divided anew")
 	// ErrDropped: the table is gone.
 	ErrDropped = errors.New("the table was dropped")
 )
@@ -116,6 +129,7 @@ type Shard struct {
 	index   *keyindex.Index // nil: no key
 	side    *side
 	sideAge int
+	before  int64  // of Inherit: an earlier division of the topic, 0 none
 	marks   []mark // accepted appends that a crash would take from the index, oldest first
 	// answered: the requests below are answered by appends that the index has durably.
 	answered int64
@@ -146,21 +160,22 @@ type Shard struct {
 	position   int64 // next source offset to read
 	generation int64 // rises whenever the source must be read from SourceFrom again
 
-	buf        buffer
-	parked     []source.Record // records that wait behind a schema change, or for a registry
-	parkedTo   int64
-	altering   bool             // an AlterTable is in flight
-	alterID    record.RequestID // that one
-	refuse     bool             // the first parked record needs what the table refused
-	switchTo   *schemas.Definition
-	flushNow   bool
-	openedMs   int64 // when the oldest thing in the buffer came
-	sinceIndex int   // accepted appends since the last index checkpoint
-	indexing   bool  // a ShardIndex has no outcome yet
-	uploaded   string
-	standing   string // the checkpoint that the log names, as far as this owner knows
-	letters    int    // dead letters that the broker has not acknowledged
-	flight     []flight
+	buf          buffer
+	parked       []source.Record // records that wait behind a schema change, or for a registry
+	parkedTo     int64
+	altering     bool             // an AlterTable is in flight
+	alterID      record.RequestID // that one
+	refuse       bool             // the first parked record needs what the table refused
+	switchTo     *schemas.Definition
+	flushNow     bool
+	openedMs     int64 // when the oldest thing in the buffer came
+	sinceIndex   int   // accepted appends since the last index checkpoint
+	firstIndexMs int64 // not before this a first checkpoint is tried (again)
+	indexing     bool  // a ShardIndex has no outcome yet
+	uploaded     string
+	standing     string // the checkpoint that the log names, as far as this owner knows
+	letters      int    // dead letters that the broker has not acknowledged
+	flight       []flight
 }
 
 // flight is an append whose outcome is not known.
@@ -169,6 +184,7 @@ type flight struct {
 	offset  int64 // in the log, -1 until the broker says
 	files   []record.DataFile
 	events  int64
+	pays    bool // it kills the side file's Debts
 	// sourceFrom and sourceTo are the source range.
 	sourceFrom, sourceTo int64
 }
@@ -283,6 +299,9 @@ func (s *Shard) openIndex(ctx context.Context) error {
 		s.log.Warn("the key index is older than its side file; the log is read again", "index", s.index.Offset(), "side", s.side.IndexAt)
 		s.side = newSide()
 	}
+	if base := s.cfg.Base; base > 0 && (s.index.Offset() < base || s.side.Offset < base) {
+		return errors.Join(fmt.Errorf("table %s, %s/%d: %w", s.cfg.Table, s.cfg.Shard.Topic, s.cfg.Shard.Partition, ErrNoBase), s.index.Close())
+	}
 	return nil
 }
 
@@ -364,8 +383,12 @@ func (s *Shard) AcceptedEnd() int64 {
 
 // WantsSource says whether OnSource may be called: the backlog is bounded.
 func (s *Shard) WantsSource() bool {
-	return s.stage == Running && len(s.parked) == 0 && !s.altering && s.switchTo == nil && !s.full()
+	return s.stage == Running && len(s.parked) == 0 && !s.altering && s.switchTo == nil && !s.full() && !s.drained()
 }
+
+// drained says that the shard has read what is to be read before the topic is
+// divided anew.
+func (s *Shard) drained() bool { return s.cfg.Drain && s.position >= s.cfg.DrainTo }
 
 func (s *Shard) full() bool {
 	return s.buf.len() >= s.cfg.FlushEvents || s.buf.size() >= s.cfg.FlushBytes
@@ -383,8 +406,12 @@ func (s *Shard) FlushSoon() { s.flushNow = true }
 func (s *Shard) fail(err error) {
 	if s.stage != Stopped {
 		s.stage, s.err = Stopped, fmt.Errorf("table %s, %s/%d: %w", s.cfg.Table, s.cfg.Shard.Topic, s.cfg.Shard.Partition, err)
-		if errors.Is(err, ErrDropped) {
+		switch {
+		case errors.Is(err, ErrDropped):
 			s.log.Info("shard given up: the table was dropped")
+			return
+		case errors.Is(err, ErrDivided):
+			s.log.Info("shard given up: the source topic was divided anew")
 			return
 		}
 		s.log.Error("shard stopped", "error", err)
@@ -473,6 +500,9 @@ func (s *Shard) takeDecided(ctx context.Context) {
 func (s *Shard) decide(ctx context.Context, d *processors.Decided) error {
 	m := &d.Outcome
 	if m.Derived {
+		if m.Type == record.TypeReshard && m.TableID == s.cfg.TableID && s.stage == Running && m.Offset > s.epoch {
+			return ErrDivided
+		}
 		return nil
 	}
 	if m.TableID == s.cfg.TableID && m.Table == s.cfg.Table && !s.tableDone {
@@ -511,6 +541,14 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		return s.closedBy(ctx, d)
 	case record.TypeSkipSource, record.TypeRetireShard:
 		return s.closedBy(ctx, d)
+	case record.TypeReshard:
+		if ok && m.Offset > s.cfg.Base {
+			v, err := s.content(ctx, d)
+			if err != nil {
+				return err
+			}
+			s.drainFor(v.(*record.Reshard))
+		}
 	case record.TypeAppendRows:
 		return s.appended(ctx, d)
 	case record.TypeDeleteKeys:
@@ -616,6 +654,13 @@ func (s *Shard) claimed(d *processors.Decided) error {
 		return fmt.Errorf("the claim was %s: %s", o.Code, o.Reason)
 	}
 	n := o.Numbers
+	base := int64(0)
+	if len(n) > record.ClaimBase {
+		base = n[record.ClaimBase]
+	}
+	if base != s.cfg.Base {
+		return ErrDivided // while this owner began
+	}
 	s.epoch, s.writer = m.Offset, uint32(n[record.ClaimWriter])
 	s.sourceEnd, s.requestEnd = n[record.ClaimSourceEnd], n[record.ClaimRequestEnd]
 	s.framing = uint64(n[record.ClaimFraming])

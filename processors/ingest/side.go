@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	iofs "io/fs"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -44,6 +45,9 @@ type side struct {
 	IndexAt  int64
 	Files    map[uint64]fileInfo
 	Requests []request // ascending; answered ones stay until their tombstones may go
+	// Debts are versions that lost to one of another shard when the topic was
+	// divided anew; the next append kills them. Killing one twice changes nothing.
+	Debts []killed
 }
 
 var errSide = errors.New("the shard's side file is damaged")
@@ -51,12 +55,16 @@ var errSide = errors.New("the shard's side file is damaged")
 const (
 	sideName = "side"
 	sideForm = 3
+	owesForm = 4 // with debts
 )
 
 func newSide() *side { return &side{Offset: -1, IndexAt: -1, Files: map[uint64]fileInfo{}} }
 
 func (s *side) encode() []byte {
 	b := []byte{'v', 's', 'd', sideForm}
+	if len(s.Debts) > 0 {
+		b[3] = owesForm
+	}
 	b = binary.AppendVarint(b, s.Offset)
 	b = binary.AppendVarint(b, s.IndexAt)
 	ids := make([]uint64, 0, len(s.Files))
@@ -100,11 +108,18 @@ func (s *side) encode() []byte {
 		b = binary.AppendVarint(b, r.Order)
 		b = binary.AppendVarint(b, r.TimeMs)
 	}
+	if len(s.Debts) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(s.Debts)))
+		for _, k := range s.Debts {
+			b = binary.AppendUvarint(b, k.file)
+			b = binary.AppendUvarint(b, uint64(k.pos))
+		}
+	}
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
 func decodeSide(b []byte) (*side, error) {
-	if len(b) < 8 || !bytes.Equal(b[:4], []byte{'v', 's', 'd', sideForm}) ||
+	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] != sideForm && b[3] != owesForm ||
 		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errSide
 	}
@@ -169,6 +184,20 @@ func decodeSide(b []byte) (*side, error) {
 			bad = errSide
 		}
 		s.Requests = append(s.Requests, q)
+	}
+	if b[3] == owesForm && bad == nil {
+		n := count()
+		if n == 0 {
+			bad = errSide
+		}
+		for ; n > 0 && bad == nil; n-- {
+			file, err := binary.ReadUvarint(r)
+			pos, err2 := binary.ReadUvarint(r)
+			if bad = errors.Join(err, err2); pos > math.MaxUint32 {
+				bad = errSide
+			}
+			s.Debts = append(s.Debts, killed{file, uint32(pos)})
+		}
 	}
 	if bad != nil || r.Len() != 0 {
 		return nil, errSide

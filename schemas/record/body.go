@@ -48,6 +48,8 @@ func New(t Type) any {
 		return new(CompleteJob)
 	case TypeReleaseJob:
 		return new(ReleaseJob)
+	case TypeReshard:
+		return new(Reshard)
 	}
 	return nil
 }
@@ -92,6 +94,8 @@ func TypeOf(v any) Type {
 		return TypeCompleteJob
 	case ReleaseJob, *ReleaseJob:
 		return TypeReleaseJob
+	case Reshard, *Reshard:
+		return TypeReshard
 	}
 	return 0
 }
@@ -136,6 +140,8 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, r)
 	case *ReleaseJob:
 		releaseJobFields(v, r)
+	case *Reshard:
+		reshardFields(v, r)
 	case SetApplyVersion:
 		setApplyVersionFields(v, &r)
 	case CreateTable:
@@ -172,6 +178,8 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, &r)
 	case ReleaseJob:
 		releaseJobFields(v, &r)
+	case Reshard:
+		reshardFields(v, &r)
 	default:
 		return false
 	}

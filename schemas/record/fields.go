@@ -122,6 +122,19 @@ func skipSourceFields(v visitor, r *SkipSource) {
 	v.text("cause", &r.Cause)
 }
 
+func reshardFields(v visitor, r *Reshard) {
+	v.fixed("topic_id", r.TopicID[:])
+	v.text("topic", &r.Topic)
+	v.int32("partitions", &r.Partitions)
+	v.bool("stood_still", &r.StoodStill)
+	records(v, "ends", &r.Ends, 2, shardEndFields)
+}
+
+func shardEndFields(v visitor, e *ShardEnd) {
+	v.int32("partition", &e.Partition)
+	v.long("offset", &e.Offset)
+}
+
 func retireShardFields(v visitor, r *RetireShard) {
 	nested(v, "shard", &r.Shard, shardFields)
 }

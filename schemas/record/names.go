@@ -13,7 +13,7 @@ var typeNames = []string{
 	TypeForeignSnapshot: "ForeignSnapshot", TypeCatalogBase: "CatalogBase", TypeRollback: "Rollback",
 	TypeExpireSnapshots: "ExpireSnapshots", TypeCollectFiles: "CollectFiles",
 	TypeFilesCollected: "FilesCollected", TypeRequestErasure: "RequestErasure",
-	TypeErasureProgress: "ErasureProgress",
+	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard",
 }
 
 var codeNames = []string{
@@ -35,6 +35,7 @@ var reasonNames = []string{
 	FileTaken: "file taken", NotPublished: "not published", OtherPartition: "other partition",
 	BadRange: "bad range", Unsettled: "unsettled", NoJob: "no job", WrongAttempt: "wrong attempt",
 	BadOutputs: "bad outputs", BadMap: "bad map", WrongDead: "wrong dead set",
+	ReshardOpen: "reshard open", BadReshard: "bad reshard",
 }
 
 func nameOf(names []string, n int, what string) string {

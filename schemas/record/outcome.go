@@ -10,7 +10,7 @@ const (
 	Partly   Code = 2 // some items of a batch record
 	Rejected Code = 3
 	Already  Code = 4 // a repeated request or append (L9, A8): nothing changed
-	Settled  Code = 5 // derived: every shard asked has answered a DeleteKeys (A5)
+	Settled  Code = 5 // derived: every shard asked has answered a DeleteKeys (A5), or is drained for a Reshard (A6)
 )
 
 // Reason is why, from a closed list. The numbers are for ever.
@@ -66,6 +66,9 @@ const (
 	BadOutputs     Reason = 45 // rows do not add up, or a name twice
 	BadMap         Reason = 46 // not a forwarding map of this job, or its counts break F4
 	WrongDead      Reason = 47 // the map's R is not the job's
+	// Of Reshard and of what comes while one waits for its shards (A6).
+	ReshardOpen Reason = 48 // number 0: the open Reshard
+	BadReshard  Reason = 49 // number 0: 1 partitions, 2 ends, 3 no index checkpoint, with the partition
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -106,4 +109,7 @@ const (
 	ClaimRequestEnd
 	ClaimIndexHorizon
 	ClaimFraming // as int64 bits
+	// ClaimBase is the offset at which the topic was divided anew (A6); a
+	// topic that never was has no such number.
+	ClaimBase
 )

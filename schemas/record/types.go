@@ -39,6 +39,7 @@ const (
 	TypeFilesCollected    Type = 27
 	TypeRequestErasure    Type = 28
 	TypeErasureProgress   Type = 29
+	TypeReshard           Type = 30
 )
 
 // Form is the envelope's form; a newer one is "not active" (L8).
@@ -99,6 +100,29 @@ type SetApplyVersion struct {
 type CreateTable struct {
 	Definition schemas.Definition
 	SuffixID   bool
+}
+
+// Reshard begins to divide a keyed table's source topic, which gained
+// partitions, anew (A6). The shards that there are read up to Ends; once all
+// did, and have answered every request, a second, derived outcome says settled
+// and every epoch of the topic is closed: from there on each partition's shard
+// knows the keys of all of them.
+type Reshard struct {
+	TopicID    [16]byte
+	Topic      string // for people; the id decides
+	Partitions int32  // of the topic now
+	// StoodStill is a user's word that no producer wrote from before the topic
+	// gained partitions until this record: a table without an ordering column
+	// needs it.
+	StoodStill bool
+	// Ends has an end for each shard that is not retired, by partition.
+	Ends []ShardEnd
+}
+
+// ShardEnd is a source offset of a partition.
+type ShardEnd struct {
+	Partition int32
+	Offset    int64
 }
 
 // AddColumn is a new column; apply gives its id. Defaults are JSON single values.

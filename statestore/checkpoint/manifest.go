@@ -94,6 +94,9 @@ type Table struct {
 	Counts     Counts   `json:"counts"`
 	Requests   []int64  `json:"requests"`
 	Shards     []Shard  `json:"shards"`
+	// Reshard is what the state knows of divisions of the source topic, in
+	// base64 of the state's own form.
+	Reshard string `json:"reshard,omitempty"`
 }
 
 // Catalog is the table's statestore.CatalogHead.
@@ -210,6 +213,15 @@ func (m *Manifest) Directory() ([]*statestore.TableInfo, error) {
 			},
 		}
 		hex.Decode(x.Head.MetadataHash[:], []byte(h.MetadataSHA256))
+		if t.Reshard != "" {
+			b, err := base64.StdEncoding.DecodeString(t.Reshard)
+			if err == nil {
+				err = x.DecodeReshard(b)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%w: checkpoint %s: reshard of table %s: %w", ErrDamaged, m.ID(), t.Name, err)
+			}
+		}
 		if p := t.Pending; p != nil {
 			x.Pending = &statestore.PendingCut{Cut: p.Cut, Build: p.Build, Attempts: p.Attempts, LastCause: p.LastCause}
 		}
@@ -256,6 +268,7 @@ func describe(im *statestore.Image) (*Manifest, error) {
 				MetadataVersion: h.MetadataVersion, MetadataPath: h.MetadataPath, MetadataSHA256: h.MetadataHash.String(), Build: h.Build, Through: h.Through,
 			},
 		}
+		x.Reshard = base64.StdEncoding.EncodeToString(t.EncodeReshard())
 		if p := t.Pending; p != nil {
 			x.Pending = &Pending{Cut: p.Cut, Build: p.Build, Attempts: p.Attempts, LastCause: p.LastCause}
 		}
