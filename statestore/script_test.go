@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.WrongDead; r++ {
+	for r := record.ReasonNone; r <= record.BadReshard; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}

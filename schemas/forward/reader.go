@@ -23,8 +23,8 @@ type Map struct {
 	r       io.ReaderAt
 	inputs  []Input
 	rankers []*dv.Ranker // nil where R is empty
-	outputs []uint64 // rows
-	starts  []uint64 // first row of each output; one more: all rows
+	outputs []uint64     // rows
+	starts  []uint64     // first row of each output; one more: all rows
 	blocks  []blockRef
 	before  []uint64 // of block b and input i at b·inputs+i: rows of i in blocks before b
 
