@@ -13,7 +13,7 @@ import (
 )
 
 // jobFiles makes a table of n published files of 100 rows.
-func jobFiles(b *testing.B, l *logBuilder, n int) (id int64, first uint64) {
+func jobFiles(b testing.TB, l *logBuilder, n int) (id int64, first uint64) {
 	l.genesis()
 	id = l.do("t", -1, &record.CreateTable{Definition: definition("t")}).TableID
 	claim := l.do("t", id, &record.ClaimShard{Shard: shardKey(0)})

@@ -49,6 +49,8 @@ func OpenCheckpoints(ctx context.Context, opt NodeOptions) (*Checkpoints, error)
 		c.partitions = maxPartitions
 		if f != nil {
 			c.partitions = f.Partitions
+		} else if _, err := os.Stat(opt.Warehouse); !strings.Contains(opt.Warehouse, "://") && errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: there is no deployment in %s, and no warehouse %s: name the data folder with --data, or the warehouse with --warehouse", ErrConfig, opt.Data, opt.Warehouse)
 		}
 	}
 	if c.store, err = openWarehouse(ctx, opt.Warehouse, objstore.KeepTemporaries()); err != nil {

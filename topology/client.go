@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -51,10 +53,8 @@ func (o ClientOptions) kgoOptions() ([]kgo.Opt, error) {
 	if len(o.Brokers) == 0 {
 		return nil, errors.New("no Kafka brokers given: name at least one as host:port")
 	}
-	for _, b := range o.Brokers {
-		if strings.TrimSpace(b) == "" {
-			return nil, fmt.Errorf("broker list %q has an empty entry: name each broker as host:port", strings.Join(o.Brokers, ","))
-		}
+	if err := checkBrokers(o.Brokers); err != nil {
+		return nil, err
 	}
 	id := o.ClientID
 	if id == "" {
@@ -219,4 +219,26 @@ func ping(ctx context.Context, cl *kgo.Client, brokers []string, timeout time.Du
 		case <-time.After(wait):
 		}
 	}
+}
+
+// checkBrokers refuses addresses that no client could dial: it would try them
+// until its patience ends. A host without a port has Kafka's 9092.
+func checkBrokers(brokers []string) error {
+	for _, b := range brokers {
+		if strings.TrimSpace(b) == "" {
+			return fmt.Errorf("%w: broker list %q has an empty entry: name each broker as host:port", ErrConfig, strings.Join(brokers, ","))
+		}
+		host, port := b, "9092"
+		if strings.Contains(b, ":") && (strings.HasPrefix(b, "[") || strings.Count(b, ":") == 1 || strings.Contains(b, "/")) {
+			var err error
+			if host, port, err = net.SplitHostPort(b); err != nil {
+				return fmt.Errorf("%w: broker %q is no address: name it as host:port", ErrConfig, b)
+			}
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 || host == "" || strings.ContainsAny(host, "/ \t,@") {
+			return fmt.Errorf("%w: broker %q is no address: name it as host:port", ErrConfig, b)
+		}
+	}
+	return nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/statestore/restclient"
@@ -111,6 +112,10 @@ func (n *Node) checkReady(ctx context.Context) error {
 	}
 	var waiting error
 	for _, s := range n.Shards() {
+		if s.Stage == ingest.Stopped {
+			waiting = fmt.Errorf("a shard has stopped: %s", s.Err)
+			break
+		}
 		if s.Waiting != "" {
 			waiting = fmt.Errorf("table %s, %s/%d waits: %s", s.Table, s.Topic, s.Partition, s.Waiting)
 			break

@@ -34,6 +34,9 @@ func (o NodeOptions) Check(ctx context.Context) error {
 
 // check is what of the options cannot work together; it fills in defaults.
 func (o *NodeOptions) check() error {
+	if err := checkBrokers(o.Brokers); err != nil {
+		return err
+	}
 	if o.Deployment == "" {
 		o.Deployment = DefaultDeployment
 	}

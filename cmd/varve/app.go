@@ -175,8 +175,8 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 func (a *app) dataFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.data, "data", "./varve-data", "`folder` of local state, embedded broker and embedded lake")
 	f.StringVar(&a.warehouse, "warehouse", "", "lake as a path or `URL` (default: the data folder's own, DATA/lake)")
-	a.kafkaFlags(f)
 	a.registryFlags(f)
+	a.kafkaFlags(f)
 	a.outside.add(f)
 }
 

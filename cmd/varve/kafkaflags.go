@@ -66,7 +66,7 @@ func (a *app) kafkaFlags(f *pflag.FlagSet) {
 
 func showKafkaFlags(f *pflag.FlagSet, show bool) {
 	f.VisitAll(func(x *pflag.Flag) {
-		if strings.HasPrefix(x.Name, "kafka-") {
+		if strings.HasPrefix(x.Name, "kafka-") || strings.HasPrefix(x.Name, "schema-registry-") {
 			x.Hidden = !show
 		}
 	})

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkedin/goavro/v2"
+
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/rows"
 )
@@ -162,6 +164,74 @@ func BenchmarkFraming(b *testing.B) {
 				dec.Framing(k)
 			}
 			b.ReportMetric(float64(cpu(b)-start)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// customerEnvelope is the Avro schema of customer's events.
+const customerEnvelope = `{"type":"record","name":"Envelope","namespace":"dbserver1.inventory.customers","fields":[
+	{"name":"before","type":["null",{"type":"record","name":"Value","fields":[{"name":"id","type":"int"},{"name":"first_name","type":"string"},
+		{"name":"last_name","type":"string"},{"name":"email","type":"string"}]}],"default":null},
+	{"name":"after","type":["null","Value"],"default":null},
+	{"name":"source","type":{"type":"record","name":"Source","fields":[{"name":"version","type":"string"},{"name":"connector","type":"string"},
+		{"name":"name","type":"string"},{"name":"ts_ms","type":"long"},{"name":"snapshot","type":["string","null"],"default":"false"},{"name":"db","type":"string"},
+		{"name":"table","type":["null","string"]},{"name":"server_id","type":"long"},{"name":"file","type":"string"},{"name":"pos","type":"long"},{"name":"row","type":"int"}]}},
+	{"name":"op","type":"string"},{"name":"ts_ms","type":["null","long"],"default":null}]}`
+
+// BenchmarkRegistryAvro decodes Debezium's Avro in Confluent's framing, and
+// goavro beside it into its maps.
+func BenchmarkRegistryAvro(b *testing.B) {
+	codec, err := goavro.NewCodec(customerEnvelope)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var creates, updates [][]byte
+	for i := range 1000 {
+		row := m{"dbserver1.inventory.customers.Value": m{"id": int32(1000000 + i), "first_name": "Sally", "last_name": "Thomas", "email": "sally.thomas@acme.com"}}
+		event := m{"before": nil, "after": row, "op": "c", "ts_ms": m{"long": int64(1661327688868)},
+			"source": m{"version": "2.7.0.Final", "connector": "mysql", "name": "dbserver1", "ts_ms": int64(1661327688868), "snapshot": m{"string": "false"}, "db": "inventory",
+				"table": m{"string": "customers"}, "server_id": int64(223344), "file": "mysql-bin.000003", "pos": int64(157), "row": int32(0)}}
+		creates = append(creates, confluent(b, 9, customerEnvelope, event))
+		event["before"], event["op"] = row, "u"
+		updates = append(updates, confluent(b, 9, customerEnvelope, event))
+	}
+	reg := &registry{byRef: map[SchemaRef]WriterSchema{{ID: 9}: {Type: TypeAvro, Text: customerEnvelope}}}
+	def := table(b, customerColumns, "id")
+	def.Order = schemas.Order{Kind: schemas.OrderByPath, Path: "source.ts_ms"}
+	for _, c := range []struct {
+		name   string
+		events [][]byte
+	}{{"create", creates}, {"update", updates}} {
+		b.Run(c.name, func(b *testing.B) {
+			dec, err := New(Options{Format: DebeziumAvro, Def: def, Schema: def.Schema(), Registry: reg})
+			if err != nil {
+				b.Fatal(err)
+			}
+			benchBeside(b, dec, def, c.events, "x-goavro", func(v []byte) error {
+				_, _, err := codec.NativeFromBinary(v[5:])
+				return err
+			})
+		})
+	}
+}
+
+// BenchmarkChanges decodes the envelopes of other tools.
+func BenchmarkChanges(b *testing.B) {
+	const row = `{"id":%d,"first_name":"Sally","last_name":"Thomas","email":"sally.thomas@acme.com"}`
+	for _, c := range []struct{ format, event string }{
+		{Maxwell, `{"database":"inventory","table":"customers","type":"insert","ts":1666937996,"xid":1171,"commit":true,"data":` + row + `}`},
+		{Canal, `{"data":[{"id":"%d","first_name":"Sally","last_name":"Thomas","email":"sally.thomas@acme.com"}],"database":"inventory","es":1668673394000,"id":5,"isDdl":false,` +
+			`"mysqlType":{"id":"int","first_name":"varchar(40)","last_name":"varchar(40)","email":"varchar(40)"},"old":null,"pkNames":null,"sql":"","table":"customers","ts":1668673394788,"type":"INSERT"}`},
+		{DMS, `{"data":` + row + `,"metadata":{"timestamp":"2024-10-27T12:39:03.210671Z","record-type":"data","operation":"insert","partition-key-type":"schema-table","schema-name":"test","table-name":"product"}}`},
+		{GoldenGate, `{"table":"S.T","op_type":"I","op_ts":"2024-10-27 12:39:03.210671","current_ts":"2024-10-27T12:39:05","pos":"00000000000000001234","after":` + row + `}`},
+	} {
+		b.Run(c.format, func(b *testing.B) {
+			var events [][]byte
+			for i := range 1000 {
+				events = append(events, fmt.Appendf(nil, c.event, 1000000+i))
+			}
+			def := table(b, customerColumns, "id")
+			benchEvents(b, decoder(b, c.format, def), def, events, func(v []byte) error { return json.Unmarshal(v, new(map[string]any)) })
 		})
 	}
 }

@@ -16,6 +16,7 @@ type registryAvro struct {
 	registry SchemaSource
 	values   writers[avroWriter]
 	keyed    writers[avroKeyWriter]
+	bareKey  bool // of the record decoded last: its key's framing is in a header
 }
 
 // maxWriters bounds the writers' schemas remembered of values and of keys.
@@ -82,8 +83,13 @@ func newRegistryAvro(o Options, set *settings) (*registryAvro, error) {
 }
 
 // Framing of a key in a registry's framing is its header's: the schema decides
-// the body's bytes. Other keys are JSON or text, as in the other formats.
+// the body's bytes. A key whose framing stands in a record header has one of
+// its own, whatever its first bytes look like. Other keys are JSON or text, as
+// in the other formats.
 func (d *registryAvro) Framing(key []byte) uint64 {
+	if d.bareKey {
+		return mix(hashStart, []byte(keySchemaHeader))
+	}
 	if _, n := readRef(key); n > 0 {
 		return max(mix(hashStart, key[:n]), 1)
 	}
@@ -214,6 +220,10 @@ func (d *registryAvro) Decode(dst *rows.Batch, rec *Record) (Result, error) {
 
 func (d *registryAvro) decode(dst *rows.Batch, rec *Record) (Result, error) {
 	d.hasOrder, d.order = false, 0
+	d.bareKey = false
+	for i := range rec.Headers {
+		d.bareKey = d.bareKey || rec.Headers[i].Key == keySchemaHeader
+	}
 	if rec.Value == nil {
 		if len(d.keys) == 0 {
 			return Result{}, noKey()

@@ -203,6 +203,20 @@ func TestRegistryFramings(t *testing.T) {
 	if f := dec.Framing(key); f == 0 || f != dec.Framing(other) || f == dec.Framing(confluent(t, idScalar, `"long"`, int64(42))) {
 		t.Fatal("framings of framed keys")
 	}
+	// A bare key may begin like a framing: its header says that it has none.
+	b := rows.NewBatch(def.Schema())
+	seen := map[uint64]bool{}
+	for _, id := range []int64{0, -1, 1 << 50} {
+		bare := append(confluent(t, idScalar, `"long"`, id)[5:], 0, 0, 0, 0, 0)
+		rec := &Record{Key: bare, Value: whole, Headers: []Header{{Key: keySchemaHeader, Value: []byte{0, 0, 0, 0, idScalar}}}}
+		if _, err := dec.Decode(b, rec); err != nil {
+			t.Fatal(err)
+		}
+		seen[dec.Framing(bare)] = true
+	}
+	if len(seen) != 1 || seen[0] || seen[dec.Framing(nil)] != true {
+		t.Fatalf("framings of bare keys: %v", seen)
+	}
 }
 
 // A registry that is away refuses nothing; one that answers "no" does.

@@ -80,6 +80,7 @@ type Decoder interface {
 	Decode(dst *rows.Batch, rec *Record) (Result, error)
 	// Framing is the framing of a record key (K5): equal for keys whose bytes
 	// were built alike (schema id, JSON field order), 0 when there is none to tell.
+	// The key is of the record decoded last: its headers count too.
 	Framing(key []byte) uint64
 }
 

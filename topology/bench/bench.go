@@ -104,6 +104,7 @@ func Works() []Work {
 		{"upsert", "upserts of uniform keys into a table of so many rows", 10_000_000, 20_000, true, runUpsert},
 		{"visible", "from a delete's event to the first fresh read that shows it", 100_000, 2_000, true, runVisible},
 		{"compact", "a merge of ten sorted files with a tenth of their rows dead", 5_000_000, 20_000, false, runCompact},
+		{"decode", "events of each format of source topics, decoded on one core", 1_000_000, 2_000, false, runDecode},
 		{"vector", "operations on deletion vectors", 0, 0, false, runVector},
 	}
 }

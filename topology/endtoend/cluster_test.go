@@ -96,7 +96,7 @@ func TestCluster(t *testing.T) {
 	l.disturb(t, 50)
 	w := &clusterWorld{
 		t: t, dir: dataDir(t), kafka: kafka, lake: l, nodes: make([]*child, clusterNodes), counts: map[string]int{},
-		order: childOrder{Brokers: kafka.Brokers(), Warehouse: l.url, Deployment: "cluster", Partitions: 2, Workload: "orders", Session: clusterSession},
+		order: childOrder{Brokers: kafka.Brokers(), Warehouse: l.url, Deployment: "cluster", Partitions: 2, Workload: "orders", Session: clusterSession, Roles: topology.Roles(), Jobs: quickJobs},
 	}
 	pause := 10 * time.Millisecond
 	if steps > 20 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/planner"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/topology"
 )
@@ -127,6 +128,13 @@ func TestJobs(t *testing.T) {
 		if _, err := n.Produce(ctx, w.def.SourceTopic, w.partitions, f.take(300), nil); err != nil {
 			t.Fatal(err)
 		}
+		stop(t, n)
+		o.Jobs.PlanEvery = time.Hour // nothing changes behind what is read now
+		n = start(t, o)
+		if err := prepare(ctx, n, w); err != nil {
+			t.Fatal(err)
+		}
+		jobsOver(ctx, t, n, w.def.Name)
 		settle(ctx, t, n, f, f.model())
 		c := countJobs(ctx, t, n, w.def.Name)
 		info, err := n.Table(ctx, w.def.Name)
@@ -137,7 +145,6 @@ func TestJobs(t *testing.T) {
 		if c.completed < 5 || c.released > 0 || c.completed < c.planned {
 			t.Errorf("too few jobs, or some did not come to their end: %+v", c)
 		}
-		jobsOver(ctx, t, n, w.def.Name)
 		h := readHistory(ctx, t, n, w.def.Name)
 		location := n.Store().Location("")
 		stop(t, n)
@@ -230,5 +237,67 @@ func TestJobsKilled(t *testing.T) {
 	}
 	two.kill()
 	three.kill()
+	stop(t, n)
+}
+
+// TestJobsWait: jobs that no worker takes wait. What is in the jobs topic is not
+// sent again by the next start; an attempt that is given up brings another one.
+func TestJobsWait(t *testing.T) {
+	ctx := longContext(t)
+	o := topology.NodeOptions{
+		Roles: []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher, topology.RolePlanner}, Jobs: topology.JobOptions{PlanEvery: time.Hour},
+	}
+	s, n := newSmall(t, o)
+	for range 5 {
+		s.load(t, n, 60)
+	}
+	sent := func(n *topology.Node, want int) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			rs := readTopic(ctx, t, n, n.Topics().Jobs, 0)
+			if len(rs) == want {
+				return
+			}
+			if len(rs) > want || time.Now().After(end) {
+				t.Fatalf("the jobs topic has %d messages, want %d", len(rs), want)
+			}
+		}
+	}
+	p, err := n.Compact(ctx, s.f.def.Name, []planner.Strategy{planner.Full})
+	if err != nil || p.Jobs == 0 || p.Rejected > 0 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	sent(n, int(p.Jobs))
+	if again, err := n.Compact(ctx, s.f.def.Name, []planner.Strategy{planner.Full}); err != nil || again.Jobs > 0 {
+		t.Fatalf("files are planned twice: %+v, %v", again, err)
+	}
+	jobs, err := n.Jobs(s.f.def.Name)
+	if err != nil || len(jobs) != int(p.Jobs) {
+		t.Fatalf("%+v, %v", jobs, err)
+	}
+	stop(t, n)
+	n = start(t, s.o)
+	if err := prepare(ctx, n, s.f.workload); err != nil {
+		t.Fatal(err)
+	}
+	s.load(t, n, 60) // rows die in the files of open jobs
+	time.Sleep(time.Second)
+	sent(n, int(p.Jobs))
+	out, err := n.Request(ctx, s.f.def.Name, jobs[0].TableID, &record.ReleaseJob{Items: []record.ReleasedJob{{Job: jobs[0].Job, Again: true}}, Cause: "a test"})
+	if err != nil || out.Outcome.Code != record.Accepted {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	sent(n, int(p.Jobs)+1)
+	stop(t, n)
+	s.o.Roles = topology.Roles()
+	n = start(t, s.o)
+	jobsOver(ctx, t, n, s.f.def.Name)
+	c := countJobs(ctx, t, n, s.f.def.Name)
+	// The worker takes the attempt that was given up too; the log does not.
+	if c.completed != int(p.Jobs) || c.released != 1 {
+		t.Errorf("%+v of %+v", c, p)
+	}
+	s.load(t, n, 60)
+	settle(ctx, t, n, s.f, s.m)
 	stop(t, n)
 }

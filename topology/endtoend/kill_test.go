@@ -30,7 +30,7 @@ func killNodes(t *testing.T, b backend, lake *s3Lake, kills int) {
 		kills = (kills + 2) / 3
 	}
 	w := workloads["orders"]()
-	o := &childOrder{Data: dataDir(t), Brokers: b.brokers, Deployment: "kill", Partitions: 1, Workload: "orders"}
+	o := &childOrder{Data: dataDir(t), Brokers: b.brokers, Deployment: "kill", Partitions: 1, Workload: "orders", Roles: topology.Roles(), Jobs: quickJobs}
 	if lake != nil {
 		o.Warehouse = lake.url
 	}
@@ -72,11 +72,13 @@ func killNodes(t *testing.T, b backend, lake *s3Lake, kills int) {
 func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) {
 	t := p.t
 	t.Helper()
+	o.Jobs.PlanEvery = time.Hour // no more than those that are open
 	n := start(t, o)
 	ctx := longContext(t)
 	if err := prepare(ctx, n, p.w); err != nil {
 		t.Fatal(err)
 	}
+	jobsOver(ctx, t, n, p.w.def.Name)
 	f := newFeed(p.w, p.seed)
 	p.verify(ctx, n, f)
 	settle(ctx, t, n, f, f.model())
