@@ -101,14 +101,13 @@ func (v *verifier) openIndexes() error {
 	return nil
 }
 
-// folderTopic is the topic id in the name of an index folder: the hexadecimal
-// form of how Kafka writes it, base64.
+// folderTopic is the topic id in the name of an index folder: its hexadecimal
+// form, in folders of before that of how Kafka writes it, base64.
 func folderTopic(s string) (id [16]byte, err error) {
-	text, err := hex.DecodeString(s)
-	if err != nil {
-		return id, err
+	b, err := hex.DecodeString(s)
+	if err == nil && len(b) != len(id) {
+		b, err = base64.StdEncoding.DecodeString(string(b))
 	}
-	b, err := base64.StdEncoding.DecodeString(string(text))
 	if err != nil || len(b) != len(id) {
 		return id, fmt.Errorf("%q is no topic id", s)
 	}
