@@ -131,11 +131,14 @@ func TestJobs(t *testing.T) {
 		stop(t, n)
 		o.Jobs.PlanEvery = time.Hour // nothing changes behind what is read now
 		n = start(t, o)
+		began := time.Now()
 		if err := prepare(ctx, n, w); err != nil {
 			t.Fatal(err)
 		}
 		jobsOver(ctx, t, n, w.def.Name)
 		settle(ctx, t, n, f, f.model())
+		time.Sleep(firstPlan - time.Since(began))
+		published(ctx, t, n, w.def.Name)
 		c := countJobs(ctx, t, n, w.def.Name)
 		info, err := n.Table(ctx, w.def.Name)
 		if err != nil {

@@ -74,6 +74,7 @@ func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) {
 	t.Helper()
 	o.Jobs.PlanEvery = time.Hour // no more than those that are open
 	n := start(t, o)
+	began := time.Now()
 	ctx := longContext(t)
 	if err := prepare(ctx, n, p.w); err != nil {
 		t.Fatal(err)
@@ -82,6 +83,8 @@ func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) {
 	f := newFeed(p.w, p.seed)
 	p.verify(ctx, n, f)
 	settle(ctx, t, n, f, f.model())
+	time.Sleep(firstPlan - time.Since(began))
+	published(ctx, t, n, p.w.def.Name)
 	h := readHistory(ctx, t, n, p.w.def.Name)
 	location := n.Store().Location("")
 	stop(t, n)
@@ -90,6 +93,26 @@ func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) {
 	}
 	audit(t, o.Data, h)
 	replaySame(ctx, t, topology.ReplayOptions{Brokers: o.Brokers, Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
+}
+
+// firstPlan is when a node has looked for files to compact for the first time.
+const firstPlan = 3 * time.Second
+
+// published waits until a table has no open job and nothing to publish.
+func published(ctx context.Context, t *testing.T, n *topology.Node, table string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		info, err := n.Table(ctx, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.OpenJobs == 0 && !info.Changes && info.Pending == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after a minute: %d jobs open, changes %t, pending cut %+v", info.OpenJobs, info.Changes, info.Pending)
+		}
+	}
 }
 
 // eventProducer produces a workload's events from wherever the topic ends.
