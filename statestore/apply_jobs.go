@@ -55,7 +55,7 @@ func (v *verdicts) outcome(changed bool, more ...int64) outcomeOf {
 
 // deadNow is the set of a file's dead positions, nil when there are none.
 func (s *Store) deadNow(t *table, c *chunk, f *fileEntry) ([]byte, error) {
-	at := slices.IndexFunc(c.entries, func(e fileEntry) bool { return e.id == f.id })
+	at, _ := c.at(f.id)
 	s.sets = s.sets[:0]
 	if len(c.kills) > 0 {
 		s.killOrder = c.killOrder(s.killOrder[:0])
@@ -473,25 +473,13 @@ func positions(set []byte) ([]uint32, error) {
 
 // eachOutput calls fn with the images of each output as a set.
 func eachOutput(images []forward.Image, fn func(output uint32, set []byte) error) error {
-	for len(images) > 0 {
-		n := 1
-		for n < len(images) && images[n].Output == images[0].Output {
-			n++
-		}
-		b := roaring.New()
-		for _, im := range images[:n] {
-			b.Add(im.Position)
-		}
-		set, err := dv.AppendBitmap(nil, b)
+	return forward.ByOutput(images, func(output uint32, positions *roaring.Bitmap) error {
+		set, err := dv.AppendBitmap(nil, positions)
 		if err != nil {
 			return err
 		}
-		if err := fn(images[0].Output, set); err != nil {
-			return err
-		}
-		images = images[n:]
-	}
-	return nil
+		return fn(output, set)
+	})
 }
 
 func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *completion, o *record.JobOutput) error {

@@ -284,8 +284,8 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 	sh.counter, sh.sourceEnd = a.Counter, a.SourceTo
 	moved := a.RequestTo > sh.requestEnd
 	sh.requestEnd = a.RequestTo
-	addCounts(&sh.counts, &a.Counts)
-	addCounts(&t.totals.Counts, &a.Counts)
+	sh.counts.Add(&a.Counts)
+	t.totals.Counts.Add(&a.Counts)
 	sh.dirty, t.dirty = true, true
 	if len(a.Files) > 0 || len(a.Deletes) > 0 {
 		t.lastChange, t.changed = r.Offset, true

@@ -72,8 +72,13 @@ func (b *bits128) empty() bool     { return b[0]|b[1] == 0 }
 // since that is all that a delete block asks of a file.
 func (c *chunk) fileRows(id uint64) int64 { return int64(c.rows[id&127]) - 1 }
 
+// at is where the entry of a file is, or would be.
+func (c *chunk) at(id uint64) (int, bool) {
+	return slices.BinarySearchFunc(c.entries, id, func(f fileEntry, id uint64) int { return cmp.Compare(f.id, id) })
+}
+
 func (c *chunk) find(id uint64) *fileEntry {
-	i, found := slices.BinarySearchFunc(c.entries, id, func(f fileEntry, id uint64) int { return cmp.Compare(f.id, id) })
+	i, found := c.at(id)
 	if !found {
 		return nil
 	}

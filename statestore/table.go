@@ -213,18 +213,6 @@ func countList(c *record.Counts) []*int64 {
 		&c.Control, &c.DeadUpserts, &c.DeadDeletes, &c.DeadOther}
 }
 
-func addCounts(to, c *record.Counts) {
-	to.Events += c.Events
-	to.Upserts += c.Upserts
-	to.Deletes += c.Deletes
-	to.LateIgnored += c.LateIgnored
-	to.AbsentDeletes += c.AbsentDeletes
-	to.Control += c.Control
-	to.DeadUpserts += c.DeadUpserts
-	to.DeadDeletes += c.DeadDeletes
-	to.DeadOther += c.DeadOther
-}
-
 func encHead(e *enc, h *CatalogHead) {
 	e.i(h.SnapshotID)
 	e.i(h.Sequence)

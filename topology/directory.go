@@ -346,8 +346,8 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 			if len(v.Files) > 0 || len(v.Deletes) > 0 {
 				t.LastChange, t.Changes = m.Offset, true
 			}
-			addCounts(&s.Counts, &v.Counts)
-			addCounts(&t.Counts, &v.Counts)
+			s.Counts.Add(&v.Counts)
+			t.Counts.Add(&v.Counts)
 			for i := range v.Files {
 				t.Files++
 				t.Rows += v.Files[i].Rows
@@ -420,16 +420,4 @@ func shardIn(t *statestore.TableInfo, k *record.ShardKey, offset int64) *statest
 	})
 	t.Shards = slices.Insert(t.Shards, i, statestore.ShardInfo{TopicID: k.TopicID, Topic: k.Topic, Partition: k.Partition, FirstClaim: offset})
 	return &t.Shards[i]
-}
-
-func addCounts(to, c *record.Counts) {
-	to.Events += c.Events
-	to.Upserts += c.Upserts
-	to.Deletes += c.Deletes
-	to.LateIgnored += c.LateIgnored
-	to.AbsentDeletes += c.AbsentDeletes
-	to.Control += c.Control
-	to.DeadUpserts += c.DeadUpserts
-	to.DeadDeletes += c.DeadDeletes
-	to.DeadOther += c.DeadOther
 }

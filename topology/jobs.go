@@ -71,7 +71,8 @@ type jobWatch struct {
 
 // jobDesk sends the jobs of a partition of the log to workers, and follows them.
 type jobDesk struct {
-	w *stateWorker
+	w          *stateWorker
+	dispatcher state.Dispatcher // of the goroutine that sends
 
 	mu      sync.Mutex
 	watched map[record.JobID]*jobWatch
@@ -79,7 +80,9 @@ type jobDesk struct {
 }
 
 func newJobDesk(w *stateWorker) *jobDesk {
-	return &jobDesk{w: w, watched: map[record.JobID]*jobWatch{}}
+	return &jobDesk{
+		w: w, dispatcher: state.Dispatcher{Store: w.store, Bodies: w.n.bodies}, watched: map[record.JobID]*jobWatch{},
+	}
 }
 
 // add takes attempts that can be dispatched, perhaps again (L11).
@@ -218,7 +221,7 @@ func (k *jobDesk) send(ctx context.Context) error {
 		if again {
 			continue
 		}
-		d, err := state.Dispatch(ctx, k.w.store, k.w.n.bodies, n)
+		d, err := k.dispatcher.Dispatch(ctx, n)
 		var value []byte
 		if err == nil && d != nil {
 			value, err = record.EncodeDispatch(nil, d)

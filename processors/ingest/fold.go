@@ -238,33 +238,59 @@ type fileColumns struct {
 	n     int
 }
 
-func (s *Shard) readColumns(ctx context.Context, f fileInfo, id uint64) (*fileColumns, error) {
+// dataFile is an open data file of the shard. Callers close its object.
+type dataFile struct {
+	*rows.File
+	key    string
+	object objstore.Object
+	store  *watchedReader
+}
+
+// failed is why the file cannot be read: what the store says of it, if anything.
+func (d *dataFile) failed(err error) error {
+	if d.store != nil && d.store.err != nil {
+		err = away(d.store.err)
+	}
+	return fmt.Errorf("read data file %s: %w", d.key, err)
+}
+
+func (s *Shard) openData(ctx context.Context, f fileInfo, id uint64) (*dataFile, error) {
 	key, err := s.fileKey(f, id)
 	if err != nil {
 		return nil, err
 	}
-	failed := func(err error) (*fileColumns, error) { return nil, fmt.Errorf("read data file %s: %w", key, err) }
-	obj, err := s.cfg.Store.Open(ctx, key)
+	d := &dataFile{key: key}
+	d.object, err = s.cfg.Store.Open(ctx, key)
 	if errors.Is(err, objstore.ErrNotFound) {
-		return failed(fmt.Errorf("%w; the log has it: restore it", err))
+		return nil, d.failed(fmt.Errorf("%w; the log has it: restore it", err))
 	}
 	if err != nil {
-		return failed(away(err))
+		return nil, d.failed(away(err))
 	}
-	defer obj.Close()
-	watched := &watchedReader{ReaderAt: obj}
-	file, err := rows.Open(watched, obj.Size())
-	if watched.err != nil {
-		return failed(away(watched.err))
+	d.store = &watchedReader{ReaderAt: d.object}
+	if d.File, err = rows.Open(d.store, d.object.Size()); err != nil || d.store.err != nil {
+		return nil, errors.Join(d.failed(err), d.object.Close())
 	}
-	if err != nil {
-		return failed(err)
-	}
+	return d, nil
+}
+
+// keyFields are the key columns, in the order of the key's parts.
+func (s *Shard) keyFields() (fields []schemas.Field) {
 	schema := s.def.Schema()
-	want := make([]schemas.Field, 0, 4)
-	for _, fid := range s.keys.Fields() {
-		want = append(want, schema.Fields[schema.ByID(fid)])
+	for _, id := range s.keys.Fields() {
+		fields = append(fields, schema.Fields[schema.ByID(id)])
 	}
+	return fields
+}
+
+func (s *Shard) readColumns(ctx context.Context, f fileInfo, id uint64) (*fileColumns, error) {
+	d, err := s.openData(ctx, f, id)
+	if err != nil {
+		return nil, err
+	}
+	defer d.object.Close()
+	schema := s.def.Schema()
+	want := s.keyFields()
 	n := len(want)
 	want = append(want,
 		schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)},
@@ -272,12 +298,9 @@ func (s *Shard) readColumns(ctx context.Context, f fileInfo, id uint64) (*fileCo
 	if s.def.Order.Kind == schemas.OrderByColumn {
 		want = append(want, schema.Fields[schema.ByID(s.def.Order.Column)])
 	}
-	cols, err := file.Read(want)
-	if watched.err != nil {
-		return failed(away(watched.err))
-	}
-	if err != nil {
-		return failed(err)
+	cols, err := d.Read(want)
+	if err != nil || d.store.err != nil {
+		return nil, d.failed(err)
 	}
 	c := &fileColumns{keys: cols[:n], rowID: &cols[n], own: &cols[n+1], n: cols[0].Len()}
 	if len(cols) > n+2 {

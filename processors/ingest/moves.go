@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -17,7 +16,6 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore/keyindex"
-	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // moved is the way through a completed job, from one of its inputs (P2).
@@ -68,15 +66,23 @@ func (s *Shard) completed(ctx context.Context, d *processors.Decided) error {
 	return nil
 }
 
-// move moves the entries of one job's rows.
-func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.CompletedJob, first uint64) error {
-	b, err := s.cfg.Bodies.Get(ctx, &j.Map)
+func (s *Shard) openMap(ctx context.Context, ref *record.Ref) (*forward.Map, error) {
+	b, err := s.cfg.Bodies.Get(ctx, ref)
 	if err != nil {
-		return away(err)
+		return nil, away(err)
 	}
 	fwd, err := forward.Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
-		return fmt.Errorf("forwarding map %s: %w", j.Map.Path, err)
+		return nil, fmt.Errorf("forwarding map %s: %w", ref.Path, err)
+	}
+	return fwd, nil
+}
+
+// move moves the entries of one job's rows.
+func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.CompletedJob, first uint64) error {
+	fwd, err := s.openMap(ctx, &j.Map)
+	if err != nil {
+		return err
 	}
 	mine := false
 	for i := range fwd.Inputs() {
@@ -111,42 +117,18 @@ func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.Co
 // moveTo moves the entries of the rows of one output. A row whose entry is not
 // what it came from any more has died since the plan, or is another shard's.
 func (s *Shard) moveTo(ctx context.Context, m *record.OutcomeMessage, fwd *forward.Map, trace *forward.Tracer, id uint64, want int64) error {
-	key, err := s.fileKey(s.side.Files[id], id)
+	d, err := s.openData(ctx, s.side.Files[id], id)
 	if err != nil {
 		return err
 	}
-	failed := func(err error) error { return fmt.Errorf("read data file %s: %w", key, err) }
-	obj, err := s.cfg.Store.Open(ctx, key)
-	if errors.Is(err, objstore.ErrNotFound) {
-		return failed(fmt.Errorf("%w; the log has it: restore it", err))
+	defer d.object.Close()
+	if d.NumRows() != want {
+		return d.failed(fmt.Errorf("it has %d rows, not the %d of its record", d.NumRows(), want))
 	}
-	if err != nil {
-		return failed(away(err))
-	}
-	defer obj.Close()
-	watched := &watchedReader{ReaderAt: obj}
-	check := func(err error) error {
-		if watched.err != nil {
-			return failed(away(watched.err))
-		}
-		return failed(err)
-	}
-	file, err := rows.Open(watched, obj.Size())
-	if err != nil || watched.err != nil {
-		return check(err)
-	}
-	if file.NumRows() != want {
-		return failed(fmt.Errorf("it has %d rows, not the %d of its record", file.NumRows(), want))
-	}
-	schema := s.def.Schema()
-	var fields []schemas.Field
-	for _, fid := range s.keys.Fields() {
-		fields = append(fields, schema.Fields[schema.ByID(fid)])
-	}
-	fields = append(fields, schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)})
-	scan, err := file.Scan(fields, 0, want, 256<<10)
-	if err != nil || watched.err != nil {
-		return check(err)
+	fields := append(s.keyFields(), schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)})
+	scan, err := d.Scan(fields, 0, want, 256<<10)
+	if err != nil || d.store.err != nil {
+		return d.failed(err)
 	}
 	parts := make([]*rows.Part, len(fields))
 	for i := range parts {
@@ -156,11 +138,11 @@ func (s *Shard) moveTo(ctx context.Context, m *record.OutcomeMessage, fwd *forwa
 	x := mover{s: s, fwd: fwd, to: id}
 	for {
 		n, err := scan.Next(moveRows)
-		if errors.Is(err, io.EOF) && watched.err == nil {
+		if errors.Is(err, io.EOF) && d.store.err == nil {
 			return nil
 		}
-		if err != nil || watched.err != nil {
-			return check(err)
+		if err != nil || d.store.err != nil {
+			return d.failed(err)
 		}
 		if err := x.take(m.Offset, scan.Row(), n, trace, keys, rowIDs); err != nil {
 			return err
@@ -265,13 +247,9 @@ func (s *Shard) eachNow(ctx context.Context, at int64, id uint64, set *roaring.B
 	if f.Moved == nil || f.Moved.At >= at {
 		return fn(f, id, set)
 	}
-	b, err := s.cfg.Bodies.Get(ctx, &f.Moved.Map)
+	fwd, err := s.openMap(ctx, &f.Moved.Map)
 	if err != nil {
-		return away(err)
-	}
-	fwd, err := forward.Open(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		return fmt.Errorf("forwarding map %s: %w", f.Moved.Map.Path, err)
+		return err
 	}
 	input := slices.IndexFunc(fwd.Inputs(), func(in forward.Input) bool { return in.File == id })
 	if input < 0 {
@@ -281,25 +259,7 @@ func (s *Shard) eachNow(ctx context.Context, at int64, id uint64, set *roaring.B
 	if err != nil {
 		return err
 	}
-	for len(images) > 0 {
-		output := images[0].Output
-		to := roaring.New()
-		n := 0
-		for ; n < len(images) && images[n].Output == output; n++ {
-			to.Add(images[n].Position)
-		}
-		images = images[n:]
-		if err := s.eachNow(ctx, at, f.Moved.First+uint64(output), to, fn); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// movedBefore is the table time before which ways through jobs are forgotten.
-func (s *Shard) movedBefore() int64 {
-	if s.decidedTime < math.MinInt64+movedMs {
-		return math.MinInt64
-	}
-	return s.decidedTime - movedMs
+	return forward.ByOutput(images, func(output uint32, to *roaring.Bitmap) error {
+		return s.eachNow(ctx, at, f.Moved.First+uint64(output), to, fn)
+	})
 }

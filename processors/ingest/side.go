@@ -307,7 +307,7 @@ func (s *Shard) forgetFiles() {
 	durable := s.index.Durable()
 	live := s.index.DurableFiles()
 	for id, f := range s.side.Files {
-		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && (f.Moved == nil || f.Moved.TimeMs < s.movedBefore()) {
+		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && (f.Moved == nil || f.Moved.TimeMs < s.decidedTime-movedMs) {
 			delete(s.side.Files, id)
 		}
 	}

@@ -22,8 +22,9 @@ import (
 // dispatch puts the attempts that a member tells of into the jobs topic. All of
 // them are perhaps there again (L11).
 func (m *member) dispatch() error {
+	p := state.Dispatcher{Store: m.store, Bodies: m.w.bodies}
 	for _, n := range m.machine.Jobs() {
-		d, err := state.Dispatch(m.w.ctx, m.store, m.w.bodies, &n)
+		d, err := p.Dispatch(m.w.ctx, &n)
 		if err != nil {
 			return err
 		}

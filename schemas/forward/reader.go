@@ -318,6 +318,22 @@ func (m *Map) Rebase(dst []Image, input int, positions []uint32) ([]Image, error
 	return dst, nil
 }
 
+// ByOutput calls fn with the positions of each output among images, which are in
+// the order that Rebase gives them in.
+func ByOutput(images []Image, fn func(output uint32, positions *roaring.Bitmap) error) error {
+	for len(images) > 0 {
+		output, positions, n := images[0].Output, roaring.New(), 0
+		for ; n < len(images) && images[n].Output == output; n++ {
+			positions.Add(images[n].Position)
+		}
+		if err := fn(output, positions); err != nil {
+			return err
+		}
+		images = images[n:]
+	}
+	return nil
+}
+
 // Origin is where an output row came from.
 type Origin struct {
 	Input    int

@@ -198,6 +198,19 @@ type Counts struct {
 	DeadOther     int64
 }
 
+// Add adds another range's counts.
+func (c *Counts) Add(d *Counts) {
+	c.Events += d.Events
+	c.Upserts += d.Upserts
+	c.Deletes += d.Deletes
+	c.LateIgnored += d.LateIgnored
+	c.AbsentDeletes += d.AbsentDeletes
+	c.Control += d.Control
+	c.DeadUpserts += d.DeadUpserts
+	c.DeadDeletes += d.DeadDeletes
+	c.DeadOther += d.DeadOther
+}
+
 // AppendRows is one flush of a shard (A3, A4).
 type AppendRows struct {
 	Shard       ShardKey
