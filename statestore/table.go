@@ -55,6 +55,10 @@ type table struct {
 	snapshots   []SnapshotRef
 	held        []int64  // snapshots that branches and tags of an outside catalog name, ascending
 	published   []string // keys of the properties of the definition committed last, sorted
+	refs        refs
+	expiring    []int64 // snapshots that ExpireSnapshots asked to remove, ascending
+	metaChange  int64   // offset of the newest accepted AlterRefs or ExpireSnapshots, 0 none
+	metaFrozen  int64   // the same, as of the last committed cut
 	pending     *PendingCut
 	changed     bool // some chunk has a change mark
 	totals      totals
@@ -140,14 +144,11 @@ type openDelete struct {
 	asked  []shardID
 }
 
+const tableLayout = 4
+
 func (t *table) encode() []byte {
 	var e enc
-	reshard := t.resharding != nil || t.base != nil
-	if reshard {
-		e.u(3)
-	} else {
-		e.u(2) // layout; 1 had no jobs
-	}
+	e.u(tableLayout)
 	e.str(t.name)
 	e.bool(t.dropped)
 	e.i(t.defChange)
@@ -197,9 +198,14 @@ func (t *table) encode() []byte {
 	}
 	e.u(t.nextOutput)
 	e.i(t.openJobs)
-	if reshard {
-		encReshard(&e, t.resharding, t.base)
+	encReshard(&e, t.resharding, t.base)
+	t.refs.encode(&e)
+	e.u(uint64(len(t.expiring)))
+	for _, id := range t.expiring {
+		e.i(id)
 	}
+	e.i(t.metaChange)
+	e.i(t.metaFrozen)
 	return e.b
 }
 
@@ -255,9 +261,8 @@ func decRef(d *dec) (r record.Ref) {
 
 func decodeTable(id int64, b []byte) (*table, error) {
 	d := dec{b: b}
-	t := &table{id: id, nextOutput: 1}
-	layout := d.u()
-	if layout < 1 || layout > 3 {
+	t := &table{id: id}
+	if d.u() != tableLayout {
 		d.fail()
 	}
 	t.name = d.str()
@@ -295,13 +300,14 @@ func decodeTable(id int64, b []byte) (*table, error) {
 		}
 		t.openDeletes = append(t.openDeletes, o)
 	}
-	if layout >= 2 {
-		t.nextOutput = d.u()
-		t.openJobs = d.i()
+	t.nextOutput = d.u()
+	t.openJobs = d.i()
+	t.resharding, t.base = decReshard(&d)
+	t.refs = decRefs(&d)
+	for n := d.count(); n > 0; n-- {
+		t.expiring = append(t.expiring, d.i())
 	}
-	if layout == 3 {
-		t.resharding, t.base = decReshard(&d)
-	}
+	t.metaChange, t.metaFrozen = d.i(), d.i()
 	return t, d.done("table state")
 }
 
