@@ -37,7 +37,7 @@ func snapshotIDs(t *testing.T, data, table string) (ids []string) {
 }
 
 // Branches and tags go through the log into the metadata, and keep what they
-// name when everything else is expired (S6, S12, G2).
+// name when everything else is expired (S6, S15, G10).
 func TestRefsAndExpiry(t *testing.T) {
 	data := t.TempDir()
 	first := loadRows(t, data, "t", `{"id":1,"v":"a"}`, `{"id":2,"v":"b"}`)

@@ -48,6 +48,10 @@ func New(t Type) any {
 		return new(CompleteJob)
 	case TypeReleaseJob:
 		return new(ReleaseJob)
+	case TypeCollectFiles:
+		return new(CollectFiles)
+	case TypeFilesCollected:
+		return new(FilesCollected)
 	case TypeAlterRefs:
 		return new(AlterRefs)
 	case TypeExpireSnapshots:
@@ -100,6 +104,10 @@ func TypeOf(v any) Type {
 		return TypeCompleteJob
 	case ReleaseJob, *ReleaseJob:
 		return TypeReleaseJob
+	case CollectFiles, *CollectFiles:
+		return TypeCollectFiles
+	case FilesCollected, *FilesCollected:
+		return TypeFilesCollected
 	case AlterRefs, *AlterRefs:
 		return TypeAlterRefs
 	case ExpireSnapshots, *ExpireSnapshots:
@@ -152,6 +160,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, r)
 	case *ReleaseJob:
 		releaseJobFields(v, r)
+	case *CollectFiles:
+		collectFilesFields(v, r)
+	case *FilesCollected:
+		filesCollectedFields(v, r)
 	case *AlterRefs:
 		alterRefsFields(v, r)
 	case *ExpireSnapshots:
@@ -196,6 +208,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, &r)
 	case ReleaseJob:
 		releaseJobFields(v, &r)
+	case CollectFiles:
+		collectFilesFields(v, &r)
+	case FilesCollected:
+		filesCollectedFields(v, &r)
 	case AlterRefs:
 		alterRefsFields(v, &r)
 	case ExpireSnapshots:
