@@ -139,10 +139,10 @@ func Read(ctx context.Context, engine Engine, at string, o Options) (*Table, err
 }
 
 // Folder is where the fast engines are installed.
-func Folder() string { return folderOf(DuckDB) }
+func Folder() string { return FolderOf(DuckDB) }
 
-// folderOf is where an engine is installed.
-func folderOf(e Engine) string {
+// FolderOf is where an engine is installed.
+func FolderOf(e Engine) string {
 	name := "readers"
 	switch e {
 	case Spark, Sail, Trino:
@@ -167,12 +167,12 @@ func Available(engine Engine) error {
 	if engine == IcebergGo {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(folderOf(engine), "installed.txt")); err != nil {
+	if _, err := os.Stat(filepath.Join(FolderOf(engine), "installed.txt")); err != nil {
 		script := "install.sh"
 		if slices.Contains(Slow, engine) {
 			script = "install-slow.sh " + string(engine)
 		}
-		return fmt.Errorf("%w: %s in %s; install it with topology/readers/%s", ErrAbsent, engine, folderOf(engine), script)
+		return fmt.Errorf("%w: %s in %s; install it with topology/readers/%s", ErrAbsent, engine, FolderOf(engine), script)
 	}
 	return nil
 }
