@@ -236,6 +236,7 @@ func TestCluster(t *testing.T) {
 	}
 	_, storeFaults := faultCounts(l.proxy)
 	_, catalogFaults := faultCounts(catalog)
+	catalog.Fail(nil)
 
 	o := w.order
 	o.Data, o.NodeID = filepath.Join(w.dir, "last"), "last"

@@ -47,7 +47,7 @@ type Options struct {
 	// filter text); iceberg-go takes none here. It is there to try pruning.
 	Filter string
 	// Lineage also reads _row_id and _last_updated_sequence_number, as the
-	// first two columns. iceberg-go and DuckDB can.
+	// first two columns. iceberg-go, DuckDB, Spark and Trino can.
 	Lineage bool
 	// Properties are the engine's: file IO properties of PyIceberg and
 	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
