@@ -50,7 +50,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeDeleteKeys: 1, record.TypeCut: 1, record.TypeSnapshotCommitted: 1,
 		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
-		record.TypeReshard: 1,
+		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1,
 	},
 }
 
@@ -413,6 +413,10 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.completeJob(r, tab, v.(*record.CompleteJob))
 	case record.TypeReleaseJob:
 		return s.releaseJob(r, tab, v.(*record.ReleaseJob))
+	case record.TypeCollectFiles:
+		return s.collectFiles(r, t, tab, v.(*record.CollectFiles))
+	case record.TypeFilesCollected:
+		return s.filesCollected(tab, v.(*record.FilesCollected))
 	}
 	return reject(record.NotActive), nil
 }

@@ -124,7 +124,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	n := 0
 	if !first && tab.changed {
 		var err error
-		if n, err = s.freeze(tab); err != nil {
+		if n, err = s.freeze(tab, r.Offset); err != nil {
 			return outcomeOf{}, err
 		}
 		tab.changed = false
@@ -211,7 +211,7 @@ func expired(t *table, now int64, newSnapshot bool) []int64 {
 
 // freeze writes every changed file of a table under the frozen cut's keys and
 // clears the change marks. It returns how many files really differ.
-func (s *Store) freeze(t *table) (int, error) {
+func (s *Store) freeze(t *table, build int64) (int, error) {
 	bases, err := s.changedChunks(t)
 	if err != nil {
 		return 0, err
@@ -236,13 +236,13 @@ func (s *Store) freeze(t *table) (int, error) {
 			}
 			if f.gone {
 				// A job took it out since the last cut; a cut that took it out cleared its mark.
-				if err := s.freezeMoved(t, c, f); err != nil {
+				if err := s.freezeMoved(t, c, f, build); err != nil {
 					return 0, err
 				}
 				n++
 				continue
 			}
-			differs, err := s.freezeFile(t, c, f, i >= c.stored)
+			differs, err := s.freezeFile(t, c, f, i >= c.stored, build)
 			if err != nil {
 				return 0, err
 			}
@@ -285,7 +285,7 @@ func (s *Store) changedChunks(t *table) ([]uint64, error) {
 
 // freezeFile freezes one file; s.sets are its delete blocks that the database
 // lacks, and fresh says that it lacks the file too.
-func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, error) {
+func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool, build int64) (bool, error) {
 	dead, err := s.deadSet(t, f, fresh)
 	if err != nil {
 		return false, err
@@ -305,6 +305,9 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 	}
 	if int64(count) == f.rows {
 		f.gone, c.dirty = true, true // its delete blocks are written no more
+		if err := s.fileLeft(t, f, build); err != nil {
+			return false, err
+		}
 		c.gone.set(uint(f.id & 127))
 		t.totals.Files--
 		t.totals.Rows -= f.rows
@@ -340,7 +343,11 @@ func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool) (bool, 
 }
 
 // freezeMoved freezes a published file whose rows a job has carried over.
-func (s *Store) freezeMoved(t *table, c *chunk, f *fileEntry) error {
+func (s *Store) freezeMoved(t *table, c *chunk, f *fileEntry, build int64) error {
+	c.dirty = true
+	if err := s.fileLeft(t, f, build); err != nil {
+		return err
+	}
 	old, err := vector(s.get, t.id, f.id)
 	if err != nil {
 		return err
@@ -649,7 +656,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	}
 	numbers := make([]int64, len(c.Manifests))
 	for i := range c.Manifests {
-		n, err := manifests.place(t, &c.Manifests[i])
+		n, err := manifests.place(t, &c.Manifests[i], c.Build)
 		if err != nil {
 			return outcomeOf{}, err
 		}
@@ -675,8 +682,10 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		t.totals.PubRows += x.rows
 		t.totals.PubBytes += x.bytes
 	}
+	puffins := map[string]int64{} // vectors that come and go
 	for _, x := range files {
 		if x.Vector != nil {
+			puffins[x.Vector.Puffin]--
 			t.totals.Vectors--
 			t.totals.PubDead -= x.Vector.Cardinality
 			t.totals.PubVecSize -= x.Vector.Length
@@ -699,6 +708,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	}
 	for i := range c.Vectors {
 		v := &c.Vectors[i]
+		puffins[c.Puffins[v.Puffin].Path]++
 		var e enc
 		encVector(&e, &Vector{
 			Puffin: c.Puffins[v.Puffin].Path, Offset: v.Offset, Length: v.Length, Cardinality: v.Cardinality,
@@ -714,7 +724,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		t.totals.PubDead += v.Cardinality
 		t.totals.PubVecSize += v.Length
 	}
-	if err := manifests.write(); err != nil {
+	if err := errors.Join(manifests.write(), s.usePuffins(t, puffins, c.Build)); err != nil {
 		return outcomeOf{}, err
 	}
 	b, err := s.frozenHead(t.id)
@@ -732,6 +742,9 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		}
 		for i := range t.snapshots {
 			if t.snapshots[i].ID == id {
+				if err := s.snapshotLeft(t, &t.snapshots[i]); err != nil {
+					return outcomeOf{}, err
+				}
 				t.snapshots = append(t.snapshots[:i], t.snapshots[i+1:]...)
 				break
 			}
@@ -744,6 +757,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		h.ManifestList = c.ManifestList
 		t.snapshots = append(t.snapshots, SnapshotRef{
 			ID: c.SnapshotID, Sequence: c.Sequence, TimestampMs: c.TimestampMs, Build: c.Build, Attempts: t.pending.Attempts, Cause: t.pending.LastCause,
+			List: c.ManifestList,
 		})
 	}
 	h.TimestampMs, h.MetadataVersion, h.MetadataPath, h.MetadataHash = c.TimestampMs, c.MetadataVersion, c.MetadataPath, c.MetadataHash

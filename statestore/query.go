@@ -150,6 +150,7 @@ type FileInfo struct {
 	Record    int64
 	Epoch     int64
 	Gone      bool     // every row is dead, or a job has carried the rows over
+	Left      int64    // of one that is gone: build offset from which on no snapshot lists it, 0: the next cut takes it out
 	Name      [16]byte // of a file that a job wrote; zeros: ingest wrote it
 	Job       bool     // an open job holds it
 	Moved     bool     // a job has carried its rows over
@@ -195,7 +196,7 @@ func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, erro
 	}
 	f := &FileInfo{
 		ID: e.id, Rows: e.rows, Bytes: e.bytes, SpecID: x.SpecID, Partition: x.Partition, Record: e.record, Epoch: x.Epoch,
-		Gone: e.gone, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence, Name: x.Name,
+		Gone: e.gone, Left: e.left, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence, Name: x.Name,
 	}
 	if id := c.job(e.id); id != nil {
 		b, err := s.stored(jobKey(keyJob, tableID, *id))

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.BadReshard; r++ {
+	for r := record.ReasonNone; r <= record.NoCollection; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -251,7 +251,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.fs = clone
 		s.open()
 		return s.catchUp(t)
-	case "jobs", "table", "shards", "files", "frozen", "head", "due", "unsent", "definition", "partition":
+	case "garbage", "jobs", "table", "shards", "files", "frozen", "head", "due", "unsent", "definition", "partition":
 		return s.show(t, d.Cmd, a)
 	case "sent":
 		s.st.Sent(number(t, a.names[0]))
@@ -446,6 +446,10 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = s.completeFrom(t, a)
 	case "release":
 		v = releaseFrom(a)
+	case "collect":
+		v = s.collectFrom(t, a)
+	case "collected":
+		v = &record.FilesCollected{Collect: a.num("collect", 0)}
 	case "positions":
 		v = &record.DeletePositions{Deletes: s.appendFrom(a).Deletes}
 	case "again":
@@ -674,6 +678,7 @@ func (s *script) committedFrom(t *testing.T, a *args) *record.SnapshotCommitted 
 	c.Sequence, c.FirstRowID = f.Head.Sequence, f.Head.NextRowID
 	if len(f.Files) > 0 {
 		c.SnapshotID, c.Sequence, c.Operation = 1000+f.Build, f.Head.Sequence+1, "overwrite"
+		c.ManifestList = fmt.Sprintf("list-%d", f.Build)
 	}
 	for j := range f.Files {
 		x := &f.Files[j]
@@ -865,6 +870,8 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	case "garbage":
+		return s.garbageText(t, i.ID)
 	case "jobs":
 		return s.jobsText(t, i.ID)
 	case "partition":

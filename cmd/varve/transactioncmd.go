@@ -141,6 +141,10 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%d jobs: %d files of %d rows", len(v.Items), files, rows) + rejectedItems(d, len(v.Items))
 	case *record.ReleaseJob:
 		return fmt.Sprintf("%d jobs: %s", len(v.Items), v.Cause) + rejectedItems(d, len(v.Items))
+	case *record.CollectFiles:
+		return fmt.Sprintf("%d objects: %s", len(v.Items), v.Cause) + rejectedItems(d, len(v.Items))
+	case *record.FilesCollected:
+		return fmt.Sprintf("%d objects of the collection at %d are deleted", v.Objects, v.Collect)
 	case *record.DeletePositions:
 		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.SkipSource:

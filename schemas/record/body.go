@@ -48,6 +48,10 @@ func New(t Type) any {
 		return new(CompleteJob)
 	case TypeReleaseJob:
 		return new(ReleaseJob)
+	case TypeCollectFiles:
+		return new(CollectFiles)
+	case TypeFilesCollected:
+		return new(FilesCollected)
 	case TypeReshard:
 		return new(Reshard)
 	}
@@ -94,6 +98,10 @@ func TypeOf(v any) Type {
 		return TypeCompleteJob
 	case ReleaseJob, *ReleaseJob:
 		return TypeReleaseJob
+	case CollectFiles, *CollectFiles:
+		return TypeCollectFiles
+	case FilesCollected, *FilesCollected:
+		return TypeFilesCollected
 	case Reshard, *Reshard:
 		return TypeReshard
 	}
@@ -140,6 +148,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, r)
 	case *ReleaseJob:
 		releaseJobFields(v, r)
+	case *CollectFiles:
+		collectFilesFields(v, r)
+	case *FilesCollected:
+		filesCollectedFields(v, r)
 	case *Reshard:
 		reshardFields(v, r)
 	case SetApplyVersion:
@@ -178,6 +190,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, &r)
 	case ReleaseJob:
 		releaseJobFields(v, &r)
+	case CollectFiles:
+		collectFilesFields(v, &r)
+	case FilesCollected:
+		filesCollectedFields(v, &r)
 	case Reshard:
 		reshardFields(v, &r)
 	default:

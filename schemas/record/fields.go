@@ -274,6 +274,23 @@ func releasedJobFields(v visitor, j *ReleasedJob) {
 	v.bool("again", &j.Again)
 }
 
+func collectFilesFields(v visitor, r *CollectFiles) {
+	records(v, "items", &r.Items, 4, collectItemFields)
+	v.text("cause", &r.Cause)
+}
+
+func collectItemFields(v visitor, x *CollectItem) {
+	v.uint8("kind", (*uint8)(&x.Kind))
+	v.long("left", &x.Left)
+	v.uint64("id", &x.ID)
+	v.text("name", &x.Name)
+}
+
+func filesCollectedFields(v visitor, r *FilesCollected) {
+	v.long("collect", &r.Collect)
+	v.long("objects", &r.Objects)
+}
+
 func dispatchFields(v visitor, d *Dispatch) {
 	nested(v, "job", &d.Job, jobIDFields)
 	v.str("table", &d.Table)

@@ -36,6 +36,7 @@ var reasonNames = []string{
 	BadRange: "bad range", Unsettled: "unsettled", NoJob: "no job", WrongAttempt: "wrong attempt",
 	BadOutputs: "bad outputs", BadMap: "bad map", WrongDead: "wrong dead set",
 	ReshardOpen: "reshard open", BadReshard: "bad reshard",
+	Reachable: "reachable", NoCollection: "no collection",
 }
 
 func nameOf(names []string, n int, what string) string {

@@ -69,6 +69,9 @@ const (
 	// Of Reshard and of what comes while one waits for its shards (A6).
 	ReshardOpen Reason = 48 // number 0: the open Reshard
 	BadReshard  Reason = 49 // number 0: 1 partitions, 2 ends, 3 no index checkpoint, with the partition
+	// Of CollectFiles' items and FilesCollected (G2, G3).
+	Reachable    Reason = 50 // something may still need the object
+	NoCollection Reason = 51 // no CollectFiles of that offset waits
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its

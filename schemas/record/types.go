@@ -423,6 +423,45 @@ type ReleaseJob struct {
 	Cause string // for people
 }
 
+// Garbage is what kind of object an item of a CollectFiles names.
+type Garbage uint8
+
+const (
+	// GarbageFile is a data file that left the table: ID is its file id.
+	GarbageFile Garbage = 1
+	// GarbageMetadata is a manifest, manifest list, Puffin file or metadata file
+	// of the table that no later snapshot uses: ID is its number in the state.
+	GarbageMetadata Garbage = 2
+	// GarbageStray is an object that no accepted record names: what an attempt
+	// that was lost or rejected left behind. Name is its path below the table's
+	// location.
+	GarbageStray Garbage = 3
+)
+
+// CollectItem names one object (G2, G3).
+type CollectItem struct {
+	Kind Garbage
+	// Left is the build offset from which on no snapshot lists the object, as the
+	// state has it; of a stray, the end of the log when the object was seen.
+	Left int64
+	ID   uint64
+	Name string
+}
+
+// CollectFiles asks for objects to be deleted that nothing reaches any more.
+// Each item has its own outcome. What is accepted waits for its deletion, which
+// a FilesCollected ends.
+type CollectFiles struct {
+	Items []CollectItem
+	Cause string // for people
+}
+
+// FilesCollected says that the objects of a CollectFiles are deleted.
+type FilesCollected struct {
+	Collect int64 // its offset
+	Objects int64 // for people: how many were there
+}
+
 // DispatchInput is an input of a dispatched job: workers read no state (F1).
 type DispatchInput struct {
 	File       uint64
