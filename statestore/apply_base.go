@@ -35,9 +35,18 @@ func (s *Store) catalogBase(r *Record, t int64, tab *table, c *record.CatalogBas
 		len(left) == len(tab.snapshots) && slices.Equal(c.Held, tab.held) {
 		return reject(record.NoChange, 3), nil
 	}
+	for i := range tab.snapshots {
+		if _, gone := slices.BinarySearch(c.Removed, tab.snapshots[i].ID); gone {
+			if err := s.snapshotLeft(tab, &tab.snapshots[i]); err != nil {
+				return outcomeOf{}, err
+			}
+		}
+	}
 	rises := c.Sequence > h.Sequence || c.NextRowID > h.NextRowID
 	h.Sequence, h.NextRowID, h.TimestampMs, h.MetadataPath = c.Sequence, c.NextRowID, max(h.TimestampMs, c.TimestampMs), c.MetadataPath
 	tab.snapshots, tab.held = left, slices.Clone(c.Held)
+	tab.refs.lose(c.Removed)
+	tab.expiring = slices.DeleteFunc(tab.expiring, func(id int64) bool { return !tab.retained(id) })
 	tab.dirty = true
 	s.effect('=', tab.id, h.Sequence, h.NextRowID, h.TimestampMs, int64(len(left)), int64(len(tab.held)))
 	if def != tab.def {
@@ -166,7 +175,7 @@ func (s *Store) refreeze(r *Record, t int64, tab *table) error {
 	n := 0
 	if tab.head.Build >= 0 && tab.changed {
 		var err error
-		if n, err = s.freeze(tab); err != nil {
+		if n, err = s.freeze(tab, r.Offset); err != nil {
 			return err
 		}
 		tab.changed = false

@@ -375,7 +375,7 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 // complete swaps the references of a job, installs its map and brings what died
 // since the plan into the outputs (F4, F7).
 func (s *Store) complete(r *Record, t *table, p *record.CompleteJob, c *completion) error {
-	done := doneJob{at: r.Offset, first: FileID(0, t.nextOutput), outputs: int64(len(c.item.Outputs)), forward: c.item.Map}
+	done := doneJob{at: r.Offset, first: FileID(0, t.nextOutput), outputs: int64(len(c.item.Outputs)), inputs: int64(len(c.job.inputs)), forward: c.item.Map}
 	s.effect('C', t.id, c.id.plan, int64(c.id.item), int64(done.first), done.outputs)
 	for i := range c.item.Outputs {
 		if err := s.addOutput(r, t, p, c, &c.item.Outputs[i]); err != nil {
@@ -520,6 +520,10 @@ func (s *Store) forwardBlock(t *table, file uint64, set []byte, dst []target) ([
 		return dst, err
 	}
 	f := c.find(file)
+	if f == nil && c.collected.has(uint(file&127)) {
+		s.metCollected = true
+		return dst, nil
+	}
 	if f == nil {
 		return dst, fmt.Errorf("%w: output %d of a job", ErrCorrupt, file)
 	}
@@ -575,7 +579,7 @@ func (s *Store) deletePositions(r *Record, t *table, p *record.DeletePositions) 
 			continue
 		}
 		prev = b.File
-		reason, err := s.aim(t, b, int64(info.Max), nil)
+		reason, err := s.aim(t, b, int64(info.Max), nil, false)
 		if err != nil {
 			return outcomeOf{}, err
 		}

@@ -112,6 +112,7 @@ func (s *Store) divide(r *Record, t *table) error {
 	if t.base != nil && t.base.TopicID == x.TopicID {
 		before = t.base.Offset
 	}
+	t.baseFloor = r.Offset
 	for _, id := range t.shardOrder {
 		if id.topic != x.TopicID {
 			continue
@@ -122,8 +123,9 @@ func (s *Store) divide(r *Record, t *table) error {
 		// than that one.
 		if before < 0 || sh.index.Path != "" {
 			base.From = append(base.From, Inherited{Partition: id.partition, Index: sh.index, Base: before})
+			t.baseFloor = min(t.baseFloor, sh.indexHorizon)
 		}
-		sh.index, sh.dirty = record.Ref{}, true
+		sh.index, sh.paid, sh.dirty = record.Ref{}, false, true
 	}
 	t.resharding, t.base, t.dirty = nil, base, true
 	s.effect('n', t.id, x.Offset)

@@ -171,7 +171,7 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 		if err != nil || info.Count == 0 {
 			return reject(record.BadBlock, int64(i)), nil
 		}
-		reason, err := s.aim(t, b, int64(info.Max), a.Files)
+		reason, err := s.aim(t, b, int64(info.Max), a.Files, true)
 		if err != nil {
 			return outcomeOf{}, err
 		}
@@ -187,7 +187,11 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 
 // aim finds where a delete block goes and appends it to s.targets (P1–P5).
 // Files are those that the same record adds. It changes nothing else.
-func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.DataFile) (record.Reason, error) {
+//
+// A file that was collected has left every shard's index, as far as its rows live
+// (G2): the owner of a shard who still names it names a dead version (P5). Anyone
+// else may mean a row that a job carried over long ago (P3).
+func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.DataFile, owner bool) (record.Reason, error) {
 	to := target{file: b.File, set: b.Bitmap}
 	if j, found := findFile(files, b.File); found {
 		s.aimRows = files[j].Rows
@@ -199,6 +203,9 @@ func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.
 		s.aimRows = to.chunk.fileRows(b.File)
 	}
 	switch {
+	case s.aimRows < 0 && owner && to.chunk.collected.has(uint(b.File&127)):
+		s.targets = append(s.targets, target{file: b.File})
+		return record.ReasonNone, nil
 	case s.aimRows < 0:
 		return record.NoBase, nil
 	case last >= s.aimRows:
@@ -209,9 +216,14 @@ func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.
 		return record.ReasonNone, nil
 	}
 	n := len(s.targets)
+	s.metCollected = false
 	var err error
 	if s.targets, err = s.forwardBlock(t, b.File, b.Bitmap, s.targets); err != nil {
 		return 0, err
+	}
+	if s.metCollected && !owner {
+		s.targets = s.targets[:n]
+		return record.NoBase, nil
 	}
 	if len(s.targets) == n {
 		s.targets = append(s.targets, target{file: b.File}) // P5: those versions are dead
@@ -281,7 +293,7 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 	if sh.framing == 0 && len(a.Files) > 0 {
 		sh.framing = a.Framing
 	}
-	sh.counter, sh.sourceEnd = a.Counter, a.SourceTo
+	sh.counter, sh.sourceEnd, sh.paid = a.Counter, a.SourceTo, true
 	moved := a.RequestTo > sh.requestEnd
 	sh.requestEnd = a.RequestTo
 	sh.counts.Add(&a.Counts)

@@ -18,6 +18,7 @@ type fileEntry struct {
 	record   int64  // offset of the AppendRows that added it
 	schema   int32
 	gone     bool  // every row is dead: it is in no later snapshot (V7)
+	left     int64 // of one that is gone: build offset of the cut that took it out, 0: none yet
 	manifest int64 // number of the manifest that lists it, 0: unpublished
 	rowID    int64 // first row id, -1: unpublished
 	sequence int64 // data sequence number, 0: unpublished
@@ -45,9 +46,11 @@ type chunk struct {
 	added   bits128
 	killed  bits128
 	gone    bits128
-	dead    bits128 // files that the database has dead positions of, once deadKnown
-	kills   []byte  // delete blocks that the database lacks: low bits of the id, length, set
-	stored  int     // entries that the database has
+	// collected are files that were here, and whose entries a CollectFiles took out (G2).
+	collected bits128
+	dead      bits128 // files that the database has dead positions of, once deadKnown
+	kills     []byte  // delete blocks that the database lacks: low bits of the id, length, set
+	stored    int     // entries that the database has
 
 	dirty, marksDirty, touched bool
 	deadKnown                  bool
@@ -238,8 +241,39 @@ func (c *chunk) setJob(id uint64, job *jobID) {
 	}
 }
 
-// chunkLayout 2 had no names and jobs.
-const chunkLayout = 3
+// collect takes out the entry of a file that nothing names any more.
+func (c *chunk) collect(id uint64) {
+	i, found := c.at(id)
+	if !found {
+		return
+	}
+	bit := uint8(id & 127)
+	c.entries = slices.Delete(c.entries, i, i+1)
+	if i < c.stored {
+		c.stored--
+	}
+	c.rows[bit] = 0
+	c.collected.set(uint(bit))
+	c.names = slices.DeleteFunc(c.names, func(n outputName) bool { return n.bit == bit })
+	c.setJob(id, nil)
+	c.dropKills(bit)
+	c.dirty = true
+}
+
+// dropKills forgets the delete blocks of a file.
+func (c *chunk) dropKills(bit uint8) {
+	kept := c.kills[:0]
+	for at := 0; at < len(c.kills); {
+		end := c.afterKill(at)
+		if c.kills[at]&127 != bit {
+			kept = append(kept, c.kills[at:end]...)
+		}
+		at = end
+	}
+	c.kills = kept
+}
+
+const chunkLayout = 4
 
 // How the path of a body is written.
 const (
@@ -262,6 +296,9 @@ func (c *chunk) encode(dst []byte) []byte {
 		e.i(f.record - prev.record)
 		e.i(int64(f.schema))
 		e.bool(f.gone)
+		if f.gone {
+			e.i(f.left)
+		}
 		e.i(f.manifest)
 		e.i(f.rowID)
 		e.i(f.sequence)
@@ -298,13 +335,14 @@ func (c *chunk) encode(dst []byte) []byte {
 		e.i(c.jobs[i].id.plan)
 		e.i(int64(c.jobs[i].id.item))
 	}
+	e.u(c.collected[0])
+	e.u(c.collected[1])
 	return e.b
 }
 
 func (c *chunk) decode(b []byte) error {
 	d := dec{b: b}
-	layout := d.u()
-	if layout != chunkLayout && layout != 2 {
+	if d.u() != chunkLayout {
 		d.fail()
 	}
 	n := d.count()
@@ -318,7 +356,9 @@ func (c *chunk) decode(b []byte) error {
 		f := fileEntry{id: c.key.base<<7 | d.u()&127, rows: d.i(), bytes: d.i(), tuple: uint32(d.u())}
 		f.record = prev + d.i()
 		f.schema = int32(d.i())
-		f.gone = d.bool()
+		if f.gone = d.bool(); f.gone {
+			f.left = d.i()
+		}
 		f.manifest = d.i()
 		f.rowID = d.i()
 		f.sequence = d.i()
@@ -344,9 +384,6 @@ func (c *chunk) decode(b []byte) error {
 		}
 		c.bodies = append(c.bodies, b)
 	}
-	if layout == 2 {
-		return d.done("file chunk")
-	}
 	for n := d.count(); n > 0; n-- {
 		x := outputName{bit: uint8(d.u() & 127)}
 		copy(x.name[:], d.raw(len(x.name)))
@@ -355,6 +392,7 @@ func (c *chunk) decode(b []byte) error {
 	for n := d.count(); n > 0; n-- {
 		c.jobs = append(c.jobs, fileJob{uint8(d.u() & 127), jobID{d.i(), int32(d.i())}})
 	}
+	c.collected = bits128{d.u(), d.u()}
 	return d.done("file chunk")
 }
 

@@ -40,6 +40,7 @@ type doneJob struct {
 	at      int64 // offset of the completion
 	first   uint64
 	outputs int64
+	inputs  int64 // whose entries are still here
 	forward record.Ref
 }
 
@@ -109,10 +110,11 @@ func decodeOpenJob(b []byte) (*openJob, error) {
 
 func (j *doneJob) encode() []byte {
 	var e enc
-	e.u(1)
+	e.u(2)
 	e.i(j.at)
 	e.u(j.first)
 	e.i(j.outputs)
+	e.i(j.inputs)
 	encRef(&e, &j.forward)
 	return e.b
 }
@@ -132,10 +134,10 @@ func (s *Store) doneJob(table int64, id jobID) (*doneJob, error) {
 		return nil, err
 	}
 	d := dec{b: b}
-	if d.u() != 1 {
+	if d.u() != 2 {
 		d.fail()
 	}
-	j := &doneJob{at: d.i(), first: d.u(), outputs: d.i(), forward: decRef(&d)}
+	j := &doneJob{at: d.i(), first: d.u(), outputs: d.i(), inputs: d.i(), forward: decRef(&d)}
 	return j, d.done("completed job")
 }
 

@@ -26,6 +26,9 @@ const (
 	keyJob       = 'j' // table ‖ plan ‖ item → open job
 	keyBase      = 'b' // table ‖ plan ‖ item ‖ input → R of an open job's input, where it is not empty
 	keyDone      = 'k' // table ‖ plan ‖ item → completed job: the way through it
+	keyGarbage   = 'c' // table ‖ left ‖ kind ‖ number → an object that no snapshot from left on lists
+	keyPuffin    = 'u' // table ‖ path → how many published vectors lie in it, and since when
+	keyCollect   = 'y' // table ‖ offset of a CollectFiles → what it decided to delete
 	keyOutbox    = 'o' // first offset → outcome messages of one commit
 )
 

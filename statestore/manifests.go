@@ -12,6 +12,7 @@ type manifestEntry struct {
 	path   string // of the manifest, while nothing replaced it
 	target int64  // else the number that its live entries moved to: a lower one
 	uses   int64  // files, vectors and moved numbers that name this number
+	since  int64  // build offset of the snapshot that first listed path
 
 	space byte // where the database has it, 0: nowhere
 	dirty bool
@@ -58,6 +59,7 @@ func (e *manifestEntry) encode() []byte {
 	w.i(e.uses)
 	if e.target == 0 {
 		w.str(e.path)
+		w.i(e.since)
 	} else {
 		w.i(e.target)
 	}
@@ -68,7 +70,7 @@ func decodeManifest(space byte, n int64, b []byte) (*manifestEntry, error) {
 	d := dec{b: b}
 	e := &manifestEntry{space: space, uses: d.i()}
 	if space == keyLive {
-		e.path = d.str()
+		e.path, e.since = d.str(), d.i()
 	} else {
 		e.target = d.i()
 	}
@@ -90,11 +92,11 @@ func (m *manifestNumbers) live(n int64) (bool, error) {
 // place gives a new manifest its number. One that takes the place of others
 // has the lowest of their numbers and the others point to it: so a number that
 // was replaced a thousand times is still one or few steps from its manifest.
-func (m *manifestNumbers) place(t *table, info *record.ManifestInfo) (int64, error) {
+func (m *manifestNumbers) place(t *table, info *record.ManifestInfo, build int64) (int64, error) {
 	if len(info.Replaces) == 0 {
 		n := t.nextMan
 		t.nextMan++
-		m.entries[n] = &manifestEntry{path: info.Path, dirty: true}
+		m.entries[n] = &manifestEntry{path: info.Path, since: build, dirty: true}
 		return n, nil
 	}
 	n := slices.Min(info.Replaces)
@@ -107,8 +109,11 @@ func (m *manifestNumbers) place(t *table, info *record.ManifestInfo) (int64, err
 			return 0, fmt.Errorf("%w: manifest %d is not live", ErrCorrupt, old)
 		}
 		e.dirty = true
+		if err := m.s.metadataLeft(t, e.path, e.since, build); err != nil {
+			return 0, err
+		}
 		if old == n {
-			e.path = info.Path
+			e.path, e.since = info.Path, build
 			continue
 		}
 		e.path, e.target = "", n

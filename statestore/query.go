@@ -24,8 +24,9 @@ type TableInfo struct {
 	Changes    bool  // a Cut would be accepted, but for a pending one
 	LastChange int64 // newest offset that changed what a reader sees
 	Snapshots  []SnapshotRef
-	Files      int64 // live data files
-	Rows       int64 // in them, dead ones included
+	Refs       []record.TableRef // branches and tags that the log made, by name
+	Files      int64             // live data files
+	Rows       int64             // in them, dead ones included
 	Bytes      int64
 	Dead       int64 // of Rows, as of the last cut
 	Vectors    int64 // published
@@ -60,11 +61,12 @@ type ShardInfo struct {
 func (t *table) info() *TableInfo {
 	i := &TableInfo{
 		ID: t.id, Name: t.name, Definition: t.def, Head: t.head, LastChange: t.lastChange,
-		Changes:   t.changed || t.defChange > t.defFrozen,
+		Changes:   t.changed || t.lacks(),
 		Snapshots: append([]SnapshotRef(nil), t.snapshots...),
 		Files:     t.totals.Files, Rows: t.totals.Rows, Bytes: t.totals.Bytes, Dead: t.totals.Dead,
 		Vectors: t.totals.Vectors, Counts: t.totals.Counts, OpenJobs: t.openJobs,
 	}
+	i.Refs = slices.Clone(t.refs.all)
 	i.Resharding, i.Base = t.resharding, t.base
 	if t.pending != nil {
 		p := *t.pending
@@ -150,6 +152,7 @@ type FileInfo struct {
 	Record    int64
 	Epoch     int64
 	Gone      bool     // every row is dead, or a job has carried the rows over
+	Left      int64    // of one that is gone: build offset from which on no snapshot lists it, 0: the next cut takes it out
 	Name      [16]byte // of a file that a job wrote; zeros: ingest wrote it
 	Job       bool     // an open job holds it
 	Moved     bool     // a job has carried its rows over
@@ -195,7 +198,7 @@ func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, erro
 	}
 	f := &FileInfo{
 		ID: e.id, Rows: e.rows, Bytes: e.bytes, SpecID: x.SpecID, Partition: x.Partition, Record: e.record, Epoch: x.Epoch,
-		Gone: e.gone, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence, Name: x.Name,
+		Gone: e.gone, Left: e.left, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence, Name: x.Name,
 	}
 	if id := c.job(e.id); id != nil {
 		b, err := s.stored(jobKey(keyJob, tableID, *id))

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.BadReshard; r++ {
+	for r := record.ReasonNone; r <= record.BadRef; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -251,7 +251,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.fs = clone
 		s.open()
 		return s.catchUp(t)
-	case "jobs", "table", "shards", "files", "frozen", "head", "due", "unsent", "definition", "partition":
+	case "garbage", "jobs", "table", "shards", "files", "frozen", "head", "due", "unsent", "definition", "partition":
 		return s.show(t, d.Cmd, a)
 	case "sent":
 		s.st.Sent(number(t, a.names[0]))
@@ -423,6 +423,10 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 			x.Ends = append(x.Ends, record.ShardEnd{Partition: int32(number(t, p)), Offset: number(t, end)})
 		}
 		v = x
+	case "refs":
+		v = refsFrom(a)
+	case "expire":
+		v = expireFrom(a)
 	case "delete-keys":
 		d := &record.DeleteKeys{Keys: *ref(5), Count: 1}
 		if _, ok := a.vals["order"]; ok {
@@ -446,6 +450,10 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = s.completeFrom(t, a)
 	case "release":
 		v = releaseFrom(a)
+	case "collect":
+		v = s.collectFrom(t, a)
+	case "collected":
+		v = &record.FilesCollected{Collect: a.num("collect", 0)}
 	case "positions":
 		v = &record.DeletePositions{Deletes: s.appendFrom(a).Deletes}
 	case "again":
@@ -674,6 +682,7 @@ func (s *script) committedFrom(t *testing.T, a *args) *record.SnapshotCommitted 
 	c.Sequence, c.FirstRowID = f.Head.Sequence, f.Head.NextRowID
 	if len(f.Files) > 0 {
 		c.SnapshotID, c.Sequence, c.Operation = 1000+f.Build, f.Head.Sequence+1, "overwrite"
+		c.ManifestList = fmt.Sprintf("list-%d", f.Build)
 	}
 	for j := range f.Files {
 		x := &f.Files[j]
@@ -813,6 +822,7 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 			ids = append(ids, x.ID)
 		}
 		fmt.Fprintf(&b, "snapshots %v, open requests %v", ids, i.Requests)
+		b.WriteString(refsText(i))
 	case "definition":
 		d := i.Definition
 		for j := range d.Schemas {
@@ -865,6 +875,8 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	case "garbage":
+		return s.garbageText(t, i.ID)
 	case "jobs":
 		return s.jobsText(t, i.ID)
 	case "partition":
@@ -898,6 +910,7 @@ func frozenText(t testing.TB, f *statestore.FrozenCut) string {
 	for _, r := range f.Ranges {
 		fmt.Fprintf(&b, "source %d ends at %d\n", r.Partition, r.End)
 	}
+	b.WriteString(refChangesText(&f.Refs))
 	for i := range f.Files {
 		x := &f.Files[i]
 		fmt.Fprintf(&b, "%s rows %d", fileName(x.ID), x.Rows)

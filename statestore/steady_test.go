@@ -145,6 +145,26 @@ func (m *lakeModel) commit(t *testing.T, r *rand.Rand, fr *statestore.FrozenCut,
 	return c
 }
 
+// collectAll moves the shard's index horizon and collects what can be.
+func collectAll(t *testing.T, l *logBuilder, id int64, shard record.ShardKey, epoch int64) {
+	t.Helper()
+	l.do("t", id, &record.ShardIndex{Shard: shard, Epoch: epoch, Offset: l.next - 1, File: *ref(7)})
+	items, next, err := l.st.Collectable(id, nil, statestore.MaxCollect)
+	if err != nil || next != nil {
+		t.Fatal(next, err)
+	}
+	if len(items) == 0 {
+		return
+	}
+	at := l.next
+	if out := l.do("t", id, &record.CollectFiles{Items: items}); out.Outcome.Code != record.Accepted {
+		t.Fatalf("collect: %+v", out.Outcome)
+	}
+	if out := l.do("t", id, &record.FilesCollected{Collect: at}); out.Outcome.Code != record.Accepted {
+		t.Fatalf("collected: %+v", out.Outcome)
+	}
+}
+
 // TestSteadyTableKeepsFewKeys: a table whose rows are wholly replaced again and
 // again has as many keys after thousands of commits as after some hundred, file
 // chunks apart (one for 128 files); and each file and vector is found in its
@@ -211,6 +231,9 @@ func TestSteadyTableKeepsFewKeys(t *testing.T) {
 		}
 		if out := l.do("t", id, m.commit(t, r, fr, round, l.timeMs)); out.Outcome.Code != record.Accepted {
 			t.Fatalf("round %d: %+v", round, out.Outcome)
+		}
+		if round%50 == 0 {
+			collectAll(t, l, id, shardKey(0), 2)
 		}
 		st.Sent(l.next - 1)
 		l.commit()

@@ -52,7 +52,7 @@ type timeSample struct{ offset, ms int64 }
 
 // stateLayout is that of all keys together: it rises when values that stay are
 // written in another way.
-const stateLayout = 2
+const stateLayout = 4
 
 // Options of Open.
 type Options struct {
@@ -111,24 +111,26 @@ type Store struct {
 	mapBytes int64
 	mapUse   int64
 
-	effects   []byte // scratch of the record under way
-	now       int64  // table time of the record under way
-	bodyRead  bool   // the record under way took its body from Record.Body
-	rec       record.AppendRows
-	msg       record.OutcomeMessage
-	env       record.Envelope
-	targets   []target
-	aimRows   int64  // rows of the file that aim looked at last
-	bodyDir   string // folder of the newest body
-	hashed    []byte // what the newest chain hash was taken of
-	unsummed  int    // bytes of the newest record in hashed that head.Checksum lacks
-	scratch   []byte
-	key       []byte
-	sets      [][]byte
-	killOrder []uint64
-	killLogs  [][]byte // room for delete blocks, to be used again
-	killRoom  int64    // bytes of it
-	arena     []byte   // the newest outcome messages
+	effects  []byte // scratch of the record under way
+	now      int64  // table time of the record under way
+	bodyRead bool   // the record under way took its body from Record.Body
+	rec      record.AppendRows
+	msg      record.OutcomeMessage
+	env      record.Envelope
+	targets  []target
+	aimRows  int64 // rows of the file that aim looked at last
+	// metCollected: forwardBlock came to a file whose entry was collected.
+	metCollected bool
+	bodyDir      string // folder of the newest body
+	hashed       []byte // what the newest chain hash was taken of
+	unsummed     int    // bytes of the newest record in hashed that head.Checksum lacks
+	scratch      []byte
+	key          []byte
+	sets         [][]byte
+	killOrder    []uint64
+	killLogs     [][]byte // room for delete blocks, to be used again
+	killRoom     int64    // bytes of it
+	arena        []byte   // the newest outcome messages
 }
 
 const (

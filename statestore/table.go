@@ -13,6 +13,7 @@ type SnapshotRef struct {
 	Build       int64
 	Attempts    int64  // that failed before it landed
 	Cause       string // of the last of them
+	List        string // its manifest list
 }
 
 // CatalogHead is what the state knows of the committed metadata.
@@ -48,6 +49,8 @@ type table struct {
 	nextWriter  uint32
 	nextTuple   uint32
 	nextMan     int64
+	nextGarbage int64  // number of the next metadata object that leaves
+	baseFloor   int64  // oldest index horizon of the shards that base is the fold of
 	nextOutput  uint64 // counter of the next file that a job writes (writer 0)
 	openJobs    int64
 	lastChange  int64 // newest offset that changed what a reader sees, -1 none
@@ -55,6 +58,10 @@ type table struct {
 	snapshots   []SnapshotRef
 	held        []int64  // snapshots that branches and tags of an outside catalog name, ascending
 	published   []string // keys of the properties of the definition committed last, sorted
+	refs        refs
+	expiring    []int64 // snapshots that ExpireSnapshots asked to remove, ascending
+	metaChange  int64   // offset of the newest accepted AlterRefs or ExpireSnapshots, 0 none
+	metaFrozen  int64   // the same, as of the last committed cut
 	pending     *PendingCut
 	changed     bool // some chunk has a change mark
 	totals      totals
@@ -128,6 +135,7 @@ type shard struct {
 	index         record.Ref
 	framing       uint64
 	retired       bool
+	paid          bool // an append was accepted since the topic was divided anew
 	counts        record.Counts
 
 	dirty bool
@@ -140,14 +148,11 @@ type openDelete struct {
 	asked  []shardID
 }
 
+const tableLayout = 4
+
 func (t *table) encode() []byte {
 	var e enc
-	reshard := t.resharding != nil || t.base != nil
-	if reshard {
-		e.u(3)
-	} else {
-		e.u(2) // layout; 1 had no jobs
-	}
+	e.u(tableLayout)
 	e.str(t.name)
 	e.bool(t.dropped)
 	e.i(t.defChange)
@@ -166,6 +171,7 @@ func (t *table) encode() []byte {
 		e.i(s.Build)
 		e.i(s.Attempts)
 		e.str(s.Cause)
+		e.str(s.List)
 	}
 	e.u(uint64(len(t.held)))
 	for _, id := range t.held {
@@ -197,9 +203,16 @@ func (t *table) encode() []byte {
 	}
 	e.u(t.nextOutput)
 	e.i(t.openJobs)
-	if reshard {
-		encReshard(&e, t.resharding, t.base)
+	e.i(t.nextGarbage)
+	e.i(t.baseFloor)
+	encReshard(&e, t.resharding, t.base)
+	t.refs.encode(&e)
+	e.u(uint64(len(t.expiring)))
+	for _, id := range t.expiring {
+		e.i(id)
 	}
+	e.i(t.metaChange)
+	e.i(t.metaFrozen)
 	return e.b
 }
 
@@ -255,9 +268,8 @@ func decRef(d *dec) (r record.Ref) {
 
 func decodeTable(id int64, b []byte) (*table, error) {
 	d := dec{b: b}
-	t := &table{id: id, nextOutput: 1}
-	layout := d.u()
-	if layout < 1 || layout > 3 {
+	t := &table{id: id}
+	if d.u() != tableLayout {
 		d.fail()
 	}
 	t.name = d.str()
@@ -271,7 +283,7 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	t.changed = d.bool()
 	t.head = decHead(&d)
 	for n := d.count(); n > 0; n-- {
-		t.snapshots = append(t.snapshots, SnapshotRef{ID: d.i(), Sequence: d.i(), TimestampMs: d.i(), Build: d.i(), Attempts: d.i(), Cause: d.str()})
+		t.snapshots = append(t.snapshots, SnapshotRef{ID: d.i(), Sequence: d.i(), TimestampMs: d.i(), Build: d.i(), Attempts: d.i(), Cause: d.str(), List: d.str()})
 	}
 	for n := d.count(); n > 0; n-- {
 		t.held = append(t.held, d.i())
@@ -295,19 +307,21 @@ func decodeTable(id int64, b []byte) (*table, error) {
 		}
 		t.openDeletes = append(t.openDeletes, o)
 	}
-	if layout >= 2 {
-		t.nextOutput = d.u()
-		t.openJobs = d.i()
+	t.nextOutput = d.u()
+	t.openJobs = d.i()
+	t.nextGarbage, t.baseFloor = d.i(), d.i()
+	t.resharding, t.base = decReshard(&d)
+	t.refs = decRefs(&d)
+	for n := d.count(); n > 0; n-- {
+		t.expiring = append(t.expiring, d.i())
 	}
-	if layout == 3 {
-		t.resharding, t.base = decReshard(&d)
-	}
+	t.metaChange, t.metaFrozen = d.i(), d.i()
 	return t, d.done("table state")
 }
 
 func (s *shard) encode() []byte {
 	var e enc
-	e.u(1)
+	e.u(2)
 	e.str(s.topic)
 	e.i(s.firstClaim)
 	e.i(s.epoch)
@@ -324,6 +338,7 @@ func (s *shard) encode() []byte {
 	encRef(&e, &s.index)
 	e.u(s.framing)
 	e.bool(s.retired)
+	e.bool(s.paid)
 	for _, v := range countList(&s.counts) {
 		e.i(*v)
 	}
@@ -333,7 +348,7 @@ func (s *shard) encode() []byte {
 func decodeShard(id shardID, b []byte) (*shard, error) {
 	d := dec{b: b}
 	s := &shard{id: id}
-	if d.u() != 1 {
+	if d.u() != 2 {
 		d.fail()
 	}
 	s.topic = d.str()
@@ -352,6 +367,7 @@ func decodeShard(id shardID, b []byte) (*shard, error) {
 	s.index = decRef(&d)
 	s.framing = d.u()
 	s.retired = d.bool()
+	s.paid = d.bool()
 	for _, v := range countList(&s.counts) {
 		*v = d.i()
 	}

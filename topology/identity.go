@@ -80,18 +80,32 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	if err := n.checkConditional(ctx); err != nil {
 		return err
 	}
-	err = n.store.Create(ctx, key, []byte(id))
-	if errors.Is(err, objstore.ErrExists) {
-		return fmt.Errorf("%w: warehouse %s was taken by another deployment of the name %s meanwhile; name another warehouse or another deployment", ErrConfig, where, n.opt.Deployment)
-	}
-	if err != nil {
-		// Some stores fail one of two that make an object at once.
-		if have, e := n.store.ReadAll(ctx, key, maxMarkBytes); e == nil && string(have) == id {
-			return nil
+	return n.markWarehouse(ctx, key, id)
+}
+
+// markAttempts bounds how often the mark is tried: nodes that start together
+// all make it at once, and some stores then fail all but one of them.
+const markAttempts = 5
+
+func (n *Node) markWarehouse(ctx context.Context, key, id string) error {
+	where := n.store.Location("")
+	return ask(ctx, where, func(ctx context.Context) error {
+		for attempt := 1; ; attempt++ {
+			err := n.store.Create(ctx, key, []byte(id))
+			if err == nil {
+				return nil
+			}
+			if errors.Is(err, objstore.ErrExists) {
+				return fmt.Errorf("%w: warehouse %s was taken by another deployment of the name %s meanwhile; name another warehouse or another deployment", ErrConfig, where, n.opt.Deployment)
+			}
+			if errors.Is(err, objstore.ErrSetup) || attempt == markAttempts {
+				return fmt.Errorf("mark the warehouse: %w", err)
+			}
+			if e := sleep(ctx, time.Duration(attempt)*100*time.Millisecond); e != nil {
+				return fmt.Errorf("mark the warehouse: %w", err)
+			}
 		}
-		return fmt.Errorf("mark the warehouse: %w", err)
-	}
-	return nil
+	})
 }
 
 // mostGeneses is how many nodes may start a deployment at once: each may write a

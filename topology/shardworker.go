@@ -224,7 +224,7 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, Registry: n.opt.Registry, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
-			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: t.Definition.SourceTopic + ".dlq", box: w.box, count: n.metrics.letter,
+			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: LettersTopic(t.Definition.SourceTopic), box: w.box, count: n.metrics.letter,
 			ensure: func(ctx context.Context, topic string) error {
 				_, err := n.admin.EnsureSourceTopic(ctx, topic, 1)
 				return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -141,12 +142,22 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%d jobs: %d files of %d rows", len(v.Items), files, rows) + rejectedItems(d, len(v.Items))
 	case *record.ReleaseJob:
 		return fmt.Sprintf("%d jobs: %s", len(v.Items), v.Cause) + rejectedItems(d, len(v.Items))
+	case *record.CollectFiles:
+		return fmt.Sprintf("%d objects: %s", len(v.Items), v.Cause) + rejectedItems(d, len(v.Items))
+	case *record.FilesCollected:
+		return fmt.Sprintf("%d objects of the collection at %d are deleted", v.Objects, v.Collect)
 	case *record.DeletePositions:
 		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.SkipSource:
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
 	case *record.Reshard:
 		return fmt.Sprintf("%s: %d partitions, %d shards to drain", v.Topic, v.Partitions, len(v.Ends))
+	case *record.AlterRefs:
+		return fmt.Sprintf("%d branches and tags set, %d dropped", len(v.Set), len(v.Drop))
+	case *record.ExpireSnapshots:
+		return fmt.Sprintf("%d named, those before %s but the last %d", len(v.Snapshots), time.UnixMilli(v.BeforeMs).UTC().Format(time.RFC3339), v.KeepLast)
+	case *record.Rollback:
+		return fmt.Sprintf("to snapshot %d: %d files, %d vectors", v.Snapshot, len(v.Files), len(v.Vectors))
 	case *record.RetireShard:
 		return fmt.Sprintf("%s/%d", v.Shard.Topic, v.Shard.Partition)
 	case *record.AlterTable:

@@ -48,6 +48,16 @@ func New(t Type) any {
 		return new(CompleteJob)
 	case TypeReleaseJob:
 		return new(ReleaseJob)
+	case TypeCollectFiles:
+		return new(CollectFiles)
+	case TypeFilesCollected:
+		return new(FilesCollected)
+	case TypeAlterRefs:
+		return new(AlterRefs)
+	case TypeExpireSnapshots:
+		return new(ExpireSnapshots)
+	case TypeRollback:
+		return new(Rollback)
 	case TypeReshard:
 		return new(Reshard)
 	}
@@ -94,6 +104,16 @@ func TypeOf(v any) Type {
 		return TypeCompleteJob
 	case ReleaseJob, *ReleaseJob:
 		return TypeReleaseJob
+	case CollectFiles, *CollectFiles:
+		return TypeCollectFiles
+	case FilesCollected, *FilesCollected:
+		return TypeFilesCollected
+	case AlterRefs, *AlterRefs:
+		return TypeAlterRefs
+	case ExpireSnapshots, *ExpireSnapshots:
+		return TypeExpireSnapshots
+	case Rollback, *Rollback:
+		return TypeRollback
 	case Reshard, *Reshard:
 		return TypeReshard
 	}
@@ -140,6 +160,16 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, r)
 	case *ReleaseJob:
 		releaseJobFields(v, r)
+	case *CollectFiles:
+		collectFilesFields(v, r)
+	case *FilesCollected:
+		filesCollectedFields(v, r)
+	case *AlterRefs:
+		alterRefsFields(v, r)
+	case *ExpireSnapshots:
+		expireSnapshotsFields(v, r)
+	case *Rollback:
+		rollbackFields(v, r)
 	case *Reshard:
 		reshardFields(v, r)
 	case SetApplyVersion:
@@ -178,6 +208,16 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, &r)
 	case ReleaseJob:
 		releaseJobFields(v, &r)
+	case CollectFiles:
+		collectFilesFields(v, &r)
+	case FilesCollected:
+		filesCollectedFields(v, &r)
+	case AlterRefs:
+		alterRefsFields(v, &r)
+	case ExpireSnapshots:
+		expireSnapshotsFields(v, &r)
+	case Rollback:
+		rollbackFields(v, &r)
 	case Reshard:
 		reshardFields(v, &r)
 	default:

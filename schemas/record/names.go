@@ -13,7 +13,7 @@ var typeNames = []string{
 	TypeForeignSnapshot: "ForeignSnapshot", TypeCatalogBase: "CatalogBase", TypeRollback: "Rollback",
 	TypeExpireSnapshots: "ExpireSnapshots", TypeCollectFiles: "CollectFiles",
 	TypeFilesCollected: "FilesCollected", TypeRequestErasure: "RequestErasure",
-	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard",
+	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard", TypeAlterRefs: "AlterRefs",
 }
 
 var codeNames = []string{
@@ -36,6 +36,8 @@ var reasonNames = []string{
 	BadRange: "bad range", Unsettled: "unsettled", NoJob: "no job", WrongAttempt: "wrong attempt",
 	BadOutputs: "bad outputs", BadMap: "bad map", WrongDead: "wrong dead set",
 	ReshardOpen: "reshard open", BadReshard: "bad reshard",
+	Reachable: "reachable", NoCollection: "no collection",
+	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
 }
 
 func nameOf(names []string, n int, what string) string {

@@ -190,6 +190,10 @@ func (w *writer) Commit() error {
 		return err
 	}
 	same, err := w.sameAsExisting()
+	if w.s.c.NotFound(err) {
+		// Not ErrNotFound: nothing was asked of an object that has to be there.
+		return fmt.Errorf("objstore: create %s: the store refuses it because the object is there, and then says that there is none", w.s.Location(w.key))
+	}
 	if err != nil {
 		return w.s.wrap("compare", w.key, err)
 	}
@@ -262,11 +266,14 @@ func (w *writer) Abort() error {
 	return nil
 }
 
+// sameAsExisting compares with what another writer has put there. A store that
+// refuses a conditional write while it still makes the other's object visible
+// shows it a moment later.
 func (w *writer) sameAsExisting() (same bool, err error) {
 	err = again(w.ctx, func() (bool, error) {
 		r, err := w.s.c.Bucket.NewReader(w.ctx, w.s.prefix+w.key, nil)
 		if err != nil {
-			return false, err
+			return w.s.c.NotFound(err), err
 		}
 		if r.Size() != w.size {
 			return false, r.Close()

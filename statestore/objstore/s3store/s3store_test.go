@@ -134,3 +134,47 @@ func TestOnlyAMissingObjectIsNotFound(t *testing.T) {
 		server.Close()
 	}
 }
+
+// Of two that make one object at once, a store may refuse one while it does not
+// show the other's yet: the refused one waits for it, and in the end gives up
+// with an error that does not read as an absence.
+func TestRefusedBeforeItIsVisible(t *testing.T) {
+	fakeEnv(t)
+	for _, tc := range []struct {
+		name   string
+		hidden int64 // reads that find nothing
+		want   string
+	}{
+		{"at once", 0, ""},
+		{"after two looks", 2, ""},
+		{"never", 1 << 40, "and then says that there is none"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var reads atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodPut:
+					w.WriteHeader(http.StatusPreconditionFailed)
+					fmt.Fprint(w, `<?xml version="1.0"?><Error><Code>PreconditionFailed</Code><Message>m</Message></Error>`)
+				case reads.Add(1) <= tc.hidden:
+					w.WriteHeader(http.StatusNotFound)
+					fmt.Fprint(w, `<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>m</Message></Error>`)
+				default:
+					fmt.Fprint(w, "same")
+				}
+			}))
+			defer server.Close()
+			s := openAt(t, "s3://lake/p?max_backoff=10ms&endpoint="+server.URL)
+			err := s.Create(ctx, "k", []byte("same"))
+			switch {
+			case tc.want == "" && err != nil:
+				t.Error(err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, objstore.ErrNotFound) || errors.Is(err, objstore.ErrExists)):
+				t.Errorf("%v does not say %q", err, tc.want)
+			}
+			if other := s.Create(ctx, "k", []byte("other")); tc.want == "" && !errors.Is(other, objstore.ErrExists) {
+				t.Errorf("other bytes give %v", other)
+			}
+		})
+	}
+}
