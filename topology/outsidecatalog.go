@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -41,7 +42,7 @@ func (n *Node) openRemote(ctx context.Context, old *nodeFile) error {
 	if !n.has(RolePublisher) {
 		return nil
 	}
-	c, err := restclient.Open(ctx, *o)
+	c, err := reachCatalog(ctx, o)
 	if err == nil {
 		err = c.CheckCommits()
 	}
@@ -53,6 +54,27 @@ func (n *Node) openRemote(ctx context.Context, old *nodeFile) error {
 	}
 	n.remote = c
 	return nil
+}
+
+// A node that starts asks the catalog so often before it gives up, and waits
+// longer each time: who restarts it need not hurry.
+const (
+	catalogTries = 5
+	catalogWait  = 200 * time.Millisecond
+)
+
+func reachCatalog(ctx context.Context, o *restclient.Options) (*restclient.Client, error) {
+	for try := 0; ; try++ {
+		c, err := restclient.Open(ctx, *o)
+		if !errors.Is(err, restclient.ErrAway) || try == catalogTries-1 {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), err)
+		case <-time.After(catalogWait << try):
+		}
+	}
 }
 
 // place is the location of a new table: what the catalog gives it, where there

@@ -225,7 +225,7 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
-			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: t.Definition.SourceTopic + ".dlq", box: w.box, count: n.metrics.letter,
+			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: LettersTopic(t.Definition.SourceTopic), box: w.box, count: n.metrics.letter,
 			ensure: func(ctx context.Context, topic string) error {
 				_, err := n.admin.EnsureSourceTopic(ctx, topic, 1)
 				return err

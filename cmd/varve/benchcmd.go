@@ -16,7 +16,8 @@ func (a *app) benchCommand() *cobra.Command {
 	var works []string
 	long := "Runs a named work with something plain beside it, and prints its set-up, its\n" +
 		"figure and the ratio of both. Trust the ratio: other processes move the figure.\n" +
-		"Figures per cpu-s count the processor time of the measured process alone.\n"
+		"Figures per cpu-s count the processor time of the measured processes alone. Scale and\n" +
+		"steady judge themselves: exit code 1 tells that what must not grow grew.\n"
 	for _, w := range bench.Works() {
 		works = append(works, w.Name)
 		long += fmt.Sprintf("\n  %-8s %s", w.Name, w.Short)
@@ -27,6 +28,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Long:  long,
 		Example: "  varve bench upsert --rows 1000000\n" +
 			"  varve bench commit --brokers kafka-1:9092 --output json\n" +
+			"  varve bench visible --brokers kafka-1:9092 --warehouse s3://lake/bench\n" +
+			"  varve bench steady --duration 20m --log-level info\n" +
 			"  varve bench vector",
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: works,
@@ -37,16 +40,18 @@ func (a *app) benchCommand() *cobra.Command {
 			if errors.Is(err, bench.ErrUnknown) {
 				return usagef("%w%s", err, didYouMean(args[0], works))
 			}
-			if err != nil {
+			if err != nil && !errors.Is(err, bench.ErrMissed) {
 				return err
 			}
-			return a.listBench(rs)
+			return errors.Join(a.listBench(rs), err)
 		},
 	}
 	f := cmd.Flags()
 	f.Int64Var(&o.Rows, "rows", 0, "`size` of the work (default: the work's own)")
 	f.BoolVar(&o.Quick, "quick", false, "a form of some seconds, for tests; its figures mean nothing")
 	f.StringSliceVar(&a.brokers, "brokers", nil, "Kafka brokers as `host:port,...` (default: an embedded broker)")
+	f.StringVar(&o.Warehouse, "warehouse", "", "store `URL` or folder for the lakes (default: in the work's folder)")
+	f.DurationVar(&o.Duration, "duration", 0, "`time` that steady runs (default: 2h)")
 	f.StringVar(&o.Dir, "dir", "", "`folder` for the work's files (default: the system's for temporary files)")
 	f.Uint64Var(&o.Seed, "seed", bench.DefaultSeed, "seed of all that is drawn")
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "`file` for a profile of the measured process")

@@ -227,14 +227,14 @@ func TestLoadLetters(t *testing.T) {
 	data := t.TempDir()
 	schema := writeFile(t, "s.json", `{"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true},{"id":2,"name":"n","type":"int"}]}`)
 	args := []string{"--data", data, "--table", "shop.t", "--format", "rows-json", "--key", "id", "--schema", schema, "-"}
-	if r, errs := load(t, "{\"id\":1,\"n\":2}\n", args...); r.DeadLetters != 0 || strings.Contains(errs, "varve letters") {
+	if r, errs := load(t, "{\"id\":1,\"n\":2}\n", args...); r.DeadLetters != 0 || strings.Contains(errs, "varve dlq") {
 		t.Errorf("a good load: %+v, stderr %q", r, errs)
 	}
 	if got := run(t, "letters", "shop.t", "--data", data, "--output", "json", "--log-level", "warn"); strings.TrimSpace(got) != "[]" {
 		t.Errorf("letters before there are any: %s", got)
 	}
 	r, errs := load(t, "{\"id\":2,\"n\":\"secret\"}\n{\"id\":3}\nno JSON\n", args...)
-	if r.DeadLetters != 2 || r.Rows != 2 || !strings.Contains(errs, `2 event(s) could not be taken and are in topic shop.t.dlq; "varve letters shop.t" says why`) {
+	if r.DeadLetters != 2 || r.Rows != 2 || !strings.Contains(errs, `2 event(s) could not be taken and are in topic shop.t.dlq; "varve dlq list shop.t" says why`) {
 		t.Errorf("a load with letters: %+v, stderr %q", r, errs)
 	}
 	got := lines(run(t, "letters", "shop.t", "--data", data, "--output", "csv", "--log-level", "warn"))

@@ -126,7 +126,7 @@ func (a *app) loadCommand() *cobra.Command {
 				return err
 			}
 			if dead := deadLetters(&r.counts); dead > 0 {
-				a.notef("note: %d event(s) could not be taken and are in topic %s.dlq; \"varve letters %s\" says why", dead, r.topic, r.table)
+				a.notef("note: %d event(s) could not be taken and are in topic %s.dlq; \"varve dlq list %s\" says why", dead, r.topic, r.table)
 			}
 			return a.show(r.object())
 		},

@@ -17,6 +17,10 @@ import (
 type buffer struct {
 	batch  *rows.Batch
 	counts record.Counts
+	held   []held // records whose unchanged values are looked up by the flush
+	gone   []goneRow
+	// heldBytes is what the held records were, in bytes.
+	heldBytes int
 	// Scratch of a flush, kept for the next one.
 	items  []item
 	ranks  []rank
@@ -51,6 +55,7 @@ type item struct {
 
 func (b *buffer) reset(s *schemas.Schema) {
 	b.counts = record.Counts{}
+	b.held, b.heldBytes = nil, 0
 	if b.batch == nil || b.batch.Schema != s {
 		b.batch = rows.NewBatch(s)
 		return
@@ -69,7 +74,7 @@ func (b *buffer) size() int {
 	if b.batch == nil {
 		return 0
 	}
-	return b.batch.Size()
+	return b.batch.Size() + b.heldBytes
 }
 
 // answer is one key of one request in the flush's request range.

@@ -30,6 +30,22 @@
 // become delete blocks, deleted keys the key change list (K3). The new index
 // entries wait as an overlay until the outcome.
 //
+// # Values that a source left out
+//
+// Before that a flush puts in the values that sources did not send because they
+// did not change (carry.go, K10). They come from the version that is live where
+// the event stands in the replay: a row of the buffer, else the one that the
+// index names, whose data file (written before its append, so also one in
+// flight) is read at that position, this column only. A row that comes under
+// another key in one record, or by the header that names its old key, takes
+// them from the version that the delete removed: in this flush, or near the end
+// of the one before. Nothing is taken from what a request answered by the same
+// append removes. Without a version, or from a file older than the column, the
+// record is a dead letter; it was kept for that, and the flush is made again when
+// the letter is acknowledged. All of it is found anew whenever a flush is tried
+// again. Cost: a page per value, at most 4096 events a flush, fewer where the
+// values are large.
+//
 // # Restart
 //
 // The index holds an offset; a side file holds what else must survive (files,

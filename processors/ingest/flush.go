@@ -52,6 +52,7 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 		return nil, err
 	}
 	p := &flushPlan{counts: b.counts, verdicts: slices.Grow(b.verdicts[:0], len(b.uniq)), kills: b.kills[:0]}
+	b.gone = b.gone[:0]
 	n := uint32(b.batch.Len())
 	ordered := s.def.Order.Kind != schemas.OrderNone
 	i := 0
@@ -111,6 +112,9 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 			}
 			v.touch = true
 			if b.batch.Ops[at] == rows.Delete {
+				if indexLive && at+goneRows >= n {
+					b.gone = append(b.gone, goneRow{b.uniq[k], cell{row: -1, file: f.File, pos: f.Pos}, s.infoOf(f)})
+				}
 				if live {
 					p.counts.Deletes++
 				} else {
@@ -192,6 +196,9 @@ func (s *Shard) flush(ctx context.Context) error {
 	} else {
 		entries, err = s.flushKeyed(ctx, &a, &body)
 	}
+	if errors.Is(err, errLetters) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -248,6 +255,9 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 	if s.buf.len() == 0 && len(answers) == 0 && len(s.side.Debts) == 0 {
 		a.Counts = s.buf.counts
 		return nil, nil
+	}
+	if err := s.carryOver(ctx, answers, a.Forgets); err != nil {
+		return nil, err
 	}
 	p, err := s.judge(answers, a.Forgets)
 	if err != nil {
@@ -307,6 +317,7 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 	if !s.narrow {
 		slices.SortFunc(body.Changes, func(x, y record.KeyChange) int { return bytes.Compare(x.Key, y.Key) })
 	}
+	s.keepGone(n, len(answers))
 	b.kills = append(p.kills, s.side.Debts...)
 	a.Deletes, err = b.blocks(b.kills)
 	return entries, err

@@ -85,7 +85,7 @@ func copyRecords(recs []source.Record) []source.Record {
 // decode takes one record; false means that it waits for a schema change.
 func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 	b := &s.buf
-	before := b.batch.Len()
+	before, carries := b.batch.Len(), len(b.batch.Carries)
 	res, err := s.decoder.Decode(b.batch, r)
 	var change *source.SchemaChange
 	var reject *source.Reject
@@ -119,7 +119,13 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 				"the event's key belongs to another partition of the internal topic: only varve writes there"))
 		}
 		b.counts.Events += int64(res.Events)
+		if len(b.batch.Carries) > carries {
+			b.hold(r, res.Events)
+		}
 		return true, nil
+	}
+	if len(b.batch.Carries) > carries {
+		b.hold(r, res.Events)
 	}
 	if res.Control {
 		b.counts.Control++

@@ -182,6 +182,8 @@ type Shard struct {
 	standing     string // the checkpoint that the log names, as far as this owner knows
 	letters      int    // dead letters that the broker has not acknowledged
 	flight       []flight
+	carries      int       // how many events of a buffer may have values to look up
+	gone         []goneRow // that the last flush deleted near its end
 }
 
 // flight is an append whose outcome is not known.
@@ -218,7 +220,7 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	s := &Shard{cfg: cfg, decided: -1}
+	s := &Shard{cfg: cfg, decided: -1, carries: firstCarries}
 	if cfg.Checkpoint != nil {
 		s.standing = cfg.Checkpoint.Path
 	}
@@ -420,7 +422,7 @@ func (s *Shard) WantsSource() bool {
 func (s *Shard) drained() bool { return s.cfg.Drain && s.position >= s.cfg.DrainTo }
 
 func (s *Shard) full() bool {
-	return s.buf.len() >= s.cfg.FlushEvents || s.buf.size() >= s.cfg.FlushBytes
+	return s.buf.len() >= s.cfg.FlushEvents || s.buf.size() >= s.cfg.FlushBytes || len(s.buf.held) >= max(s.carries, 1)
 }
 
 // Idle says that nothing waits: no event, no append in flight.
@@ -483,6 +485,7 @@ func (s *Shard) dropEpoch() {
 		s.index.DropOverlays()
 	}
 	s.flight = s.flight[:0]
+	s.gone = nil
 	s.buf.reset(s.def.Schema())
 	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
 	s.sourceWait = backoff{}

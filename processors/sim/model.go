@@ -18,6 +18,8 @@ type event struct {
 	hasOrd bool
 	extra  int64 // of the column w, 0: absent
 	bad    badKind
+	// partial: the column w did not change, and the event does not have it.
+	partial bool
 }
 
 // badKind is an event that no row comes of.
@@ -286,11 +288,18 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 		c.DeadDeletes++
 		return
 	}
-	c.Events++
 	k := e.key
 	if opt.NoKey {
 		k = int(e.value) // each value is used once
 	}
+	extra := e.extra
+	if last, ok := m.ord[k]; e.partial && (!ok || !e.hasOrd || !opt.Ordered || e.order >= last) {
+		if extra, ok = m.carried(o, a, k); !ok {
+			c.DeadUpserts++
+			return
+		}
+	}
+	c.Events++
 	if m.late(k, e.order, e.hasOrd && opt.Ordered) {
 		c.LateIgnored++
 		return
@@ -300,7 +309,7 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 		m.delete(o, a, k, c, wrote)
 		return
 	}
-	v := &version{row: row{e.value, e.extra}, accepted: o.Offset, published: -1, keep: -1, fresh: true}
+	v := &version{row: row{e.value, extra}, accepted: o.Offset, published: -1, keep: -1, fresh: true}
 	if old != nil {
 		v.keep, v.fresh = old.keep, old.fresh
 		if old.published >= 0 {
@@ -312,6 +321,33 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 	delete(m.tombs, k)
 	delete(m.struck, k)
 	wrote[k] = true
+}
+
+// carried is the value that an event leaves out (K10): that of the version which
+// its maker knew, unless a request that the same append answers removes it.
+func (m *model) carried(o *record.OutcomeMessage, a *record.AppendRows, k int) (int64, bool) {
+	old := m.known(k, a)
+	if old == nil {
+		m.w.saw["nothing to carry over"]++
+		return 0, false
+	}
+	if old.accepted == o.Offset {
+		m.w.saw["carried over in a buffer"]++
+		return old.extra, true
+	}
+	for q := a.RequestFrom; q < a.RequestTo; q++ {
+		r, ok := m.asked[q]
+		if !ok || !slices.Contains(r.keys, k) {
+			continue
+		}
+		last, has := m.ord[k]
+		if r.hasOrd && (!has || last <= r.order) || !r.hasOrd && old.accepted < q {
+			m.w.saw["a request ends what would be carried over"]++
+			return 0, false
+		}
+	}
+	m.w.saw["carried over"]++
+	return old.extra, true
 }
 
 func (m *model) delete(o *record.OutcomeMessage, a *record.AppendRows, k int, c *record.Counts, wrote map[int]bool) {

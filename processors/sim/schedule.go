@@ -189,6 +189,13 @@ func (w *World) produce() {
 		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.values,
 		order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0,
 	}
+	switch {
+	case !w.opt.Partial || e.del:
+	case w.rng.Intn(2) == 0:
+		e.partial = true
+	default:
+		e.extra = 1 + w.rng.Int63n(1000)
+	}
 	if w.opt.Columns && !e.del && w.values > 20 && w.rng.Intn(2) == 0 {
 		e.extra = 1 + w.rng.Int63n(1000)
 	}
@@ -212,6 +219,9 @@ func (w *World) emit(e event) {
 	}
 	if e.extra != 0 {
 		v["w"] = e.extra
+	}
+	if e.partial {
+		v["w"] = source.DefaultUnavailable
 	}
 	if e.del {
 		v["__deleted"] = "true"

@@ -33,6 +33,7 @@ type Options struct {
 	NoKey       bool  // the table has no key: rows are only added
 	Partitioned bool  // by bucket of the value, so that an upsert moves its row
 	Columns     bool  // events bring a new column
+	Partial     bool  // events leave out a value that did not change
 	BadEvents   bool  // dead letters, acknowledged late, and offsets without a record
 	TTL         int64 // of tombstones, in ms; default: for ever
 	Clock       bool  // the broker's clock jumps, back and by a day
@@ -266,6 +267,10 @@ func definition(location string, opt Options) schemas.Definition {
 		}}},
 		LastColumnID: 3, Specs: []schemas.Spec{{}}, LastPartitionID: 999, Key: []int32{1},
 		SourceTopic: "t", Format: "rows-json", CommitIntervalMs: 100, TombstoneTTLMs: 1 << 50, RetentionMs: 1 << 50, RetentionCount: 1 << 30,
+	}
+	if opt.Partial {
+		d.Schemas[0].Fields = append(d.Schemas[0].Fields, extraField)
+		d.LastColumnID = extraField.ID
 	}
 	if opt.Ordered {
 		d.Order = schemas.Order{Kind: schemas.OrderByColumn, Column: 3}

@@ -132,6 +132,11 @@ type Batch struct {
 	Offsets  []int64 // source offset of each event's record
 	Order    []int64 // ordering value, where HasOrder is 1
 	HasOrder []uint8
+
+	// Carries are the values that older versions have, rows ascending, and Was
+	// the keys that rows with such values had before, nil: none.
+	Carries []Carried
+	Was     *Batch
 }
 
 // NewBatch is an empty batch of a schema.
@@ -171,6 +176,7 @@ func (b *Batch) Truncate(n int) {
 	for i := range b.Cols {
 		b.Cols[i].Truncate(n)
 	}
+	b.truncateCarries(n)
 	if n < len(b.Ops) {
 		b.Ops, b.Offsets = b.Ops[:n], b.Offsets[:n]
 		b.Order, b.HasOrder = b.Order[:n], b.HasOrder[:n]
@@ -182,7 +188,10 @@ func (b *Batch) Reset() { b.Truncate(0) }
 
 // Size is the memory that the batch's values take, in bytes.
 func (b *Batch) Size() int {
-	n := len(b.Ops) * 18
+	n := len(b.Ops)*18 + len(b.Carries)*24
+	if b.Was != nil {
+		n += b.Was.Size()
+	}
 	for i := range b.Cols {
 		c := &b.Cols[i]
 		n += len(c.Valid) + 8*len(c.Ints) + 8*len(c.Floats) + 4*len(c.Ends) + len(c.Data)
@@ -197,6 +206,10 @@ func (b *Batch) Remove(rows []int) {
 		return
 	}
 	n := b.Len()
+	carries := removeCarries(b.Carries, rows)
+	b.Carries = nil // the keys in Was stay
+	was := b.Was
+	b.Was = nil
 	tail := NewBatch(b.Schema)
 	for i, next := rows[0], 0; i < n; i++ {
 		if next < len(rows) && rows[next] == i {
@@ -215,4 +228,5 @@ func (b *Batch) Remove(rows []int) {
 		}
 		b.AppendEvent(tail.Ops[i], tail.Offsets[i], tail.Order[i], tail.HasOrder[i] != 0)
 	}
+	b.Carries, b.Was = carries, was
 }

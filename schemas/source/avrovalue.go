@@ -287,7 +287,11 @@ func (r *reader) avroRow(p *plan, t *avroType, cols []rows.Column, b []byte, i i
 		case at < 0:
 			at, why = i, malformed
 		case value != nil:
-			at, why = r.avroPut(&cols[f.col], f, value, b, at)
+			from := at
+			if at, why = r.avroPut(&cols[f.col], f, value, b, at); why == isUnavailable && r.carries(f) {
+				cols[f.col].AppendNull()
+				at, why = value.skip(b, from, 0), okay
+			}
 		case f.key >= 0 && !r.set.recordKey || r.required[f.col]:
 			why = isNull
 		default:

@@ -359,7 +359,7 @@ func (d *changes) put(dst *rows.Batch, rec *Record, b []byte, at, was int, whole
 	}
 	order, has := d.orderOf(dst)
 	if !moved {
-		dst.AppendEvent(rows.Upsert, rec.Offset, order, has)
+		d.upserted(dst, rec, order, has, false)
 		return 1, nil
 	}
 	dst.Truncate(base)
@@ -370,7 +370,7 @@ func (d *changes) put(dst *rows.Batch, rec *Record, b []byte, at, was int, whole
 	if err := d.appendRow(dst, rec, b, at, was, whole); err != nil {
 		return 0, err
 	}
-	dst.AppendEvent(rows.Upsert, rec.Offset, order, has)
+	d.upserted(dst, rec, order, has, true)
 	return 2, nil
 }
 
@@ -429,6 +429,11 @@ func (d *changes) unchanged(dst *rows.Batch, base int, b []byte, was int) error 
 	for c := range dst.Cols {
 		name := d.schema.Fields[c].Name
 		if dst.Cols[c].Len() == base && d.keyOf[c] < 0 && !d.set.exclude[name] {
+			if d.carries(&field{name: name, col: c, key: -1}) {
+				dst.Cols[c].AppendNull()
+				d.count++
+				continue
+			}
 			return Rejectf(KindUpsert, "unavailable-value", "column %q is in neither image of the update; make the source write whole rows (GoldenGate: NOCOMPRESSUPDATES, or update before images)", name)
 		}
 	}

@@ -154,7 +154,7 @@ func TestChanges(t *testing.T) {
 		{"images of new columns are none", DMS, `{"data":{"id":2,"BI_id":2,"BI_other":{"a":1}},"metadata":{"operation":"update"}}`, `upsert id=2 name=null ok=null p=null d=null at=null`},
 		{"unchanged columns from the image before", GoldenGate, `{"op_type":"U","before":{"id":1,"name":"a","ok":true,"p":"1.5","d":2,"at":null},"after":{"id":1,"name":null}}`, `upsert id=1 name=null ok=true p=1.50 d=2 at=null`},
 		{"in no image", GoldenGate, `{"op_type":"U","before":{"id":1,"name":"a","ok":true,"p":"1.5","d":2},"after":{"id":1,"name":null}}`,
-			`reject unavailable-value kind=upsert: column "at" is in neither image of the update; make the source write whole rows (GoldenGate: NOCOMPRESSUPDATES, or update before images)`},
+			`upsert id=1 name=null ok=true p=1.50 d=2 at=null carried=at`},
 		{"truncate", GoldenGate, `{"op_type":"T"}`, `reject unsupported-op kind=delete: a truncate removes every row, which this version does not do; delete the rows by key, or set the connector's skipped.operations to t`},
 		{"_cdc of no known operation", RowsJSON, `{"id":1,"_cdc":{"op":"X"}}`, `reject type kind=upsert: column "_cdc": the value's type does not fit the column's`},
 		{"_cdc null", RowsJSON, `{"id":1,"_cdc":null}`, `upsert id=1 name=null ok=null p=null d=null at=null`},

@@ -216,7 +216,20 @@ func TestConformance(t *testing.T) {
 				want(&Record{Value: []byte(c)}, "control")
 			}
 			if d.marker != nil {
-				refused(&Record{Value: d.marker(1)}, "unavailable-value")
+				got, err := events(&Record{Value: d.marker(1)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, strings.Replace(got, " order=1", "", 1), "upsert id=1 name=null carried=name")
+				keyless := suiteTable(t)
+				keyless.Key, keyless.Schemas[0].Identifier = nil, nil
+				var j *Reject
+				if _, err := decoder(t, d.format, keyless, d.options...).Decode(rows.NewBatch(keyless.Schema()), &Record{Value: d.marker(1)}); !errors.As(err, &j) || j.Code != "unavailable-value" {
+					t.Fatalf("without a key, an unchanged value: %v", err)
+				}
+			}
+			if d.rekey != nil && d.marker != nil {
+				want(&Record{Value: d.rekey(1, 2, DefaultUnavailable, 11)}, `delete order=11 id=1 upsert order=11 id=2 name=null carried=name from id=1`)
 			}
 			if d.raw != nil {
 				want(&Record{Value: d.raw(`{"name":"x","id":5}`)}, `upsert id=5 name="x"`)

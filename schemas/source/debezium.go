@@ -297,9 +297,10 @@ func (d *debezium) upsert(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Re
 	if why := d.complete(dst.Cols, base); why != okay {
 		return Result{}, d.rowReject(why, KindUpsert)
 	}
-	events := 1
+	events, moved := 1, false
 	if e.op == 'u' && e.before >= 0 && len(d.keys) > 0 {
-		moved, err := d.keyMoved(dst, base, b, p)
+		var err error
+		moved, err = d.keyMoved(dst, base, b, p)
 		if err != nil {
 			return Result{}, err
 		}
@@ -311,7 +312,8 @@ func (d *debezium) upsert(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Re
 		}
 	}
 	order, has := d.orderOf(dst)
-	dst.AppendEvent(rows.Upsert, rec.Offset, order, has)
+	moved = moved || len(d.carried) > 0 && d.headerKey(rec)
+	d.upserted(dst, rec, order, has, moved)
 	return Result{Events: events}, nil
 }
 

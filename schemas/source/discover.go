@@ -327,7 +327,7 @@ func (v *survey) object(row []byte, values bool) {
 			if t, ok = d.columnType(v.set.exactTime, v.set.exactNanos); !ok {
 				why = nested
 			}
-		} else if value[0] != 'n' {
+		} else if value[0] != 'n' && !v.set.isMarker(value) {
 			t, why = inferType(value)
 		}
 		switch why {

@@ -23,7 +23,8 @@
 //
 // maxwell, canal-json, aws-dms, goldengate-json: the JSON envelopes of these
 // tools. A Canal message has many rows, which are taken all or not at all. An
-// update of GoldenGate that leaves columns out is filled from its image before.
+// update of GoldenGate that leaves columns out is filled from its image before,
+// and what is in neither image from the row's older version.
 //
 // varve-avro: varve's own events, see AvroSchemaFor.
 //
@@ -43,7 +44,12 @@
 // µs in a long unless the column is a time; 24:00:00 is refused. Nanosecond
 // timestamps of Debezium are cut to µs in a µs column (T2). Infinity is
 // PositiveInfinity or NegativeInfinity. Bits become the number they spell, or
-// bytes with the highest first. The marker of an unchanged value is refused.
+// bytes with the highest first.
+//
+// A value that the source did not send because it did not change (the marker, or
+// a column that a partial update leaves out) is null, and stands in the batch's
+// Carries: the row's newest older version has it. It is refused in a key or
+// ordering column, and in a table without a key.
 //
 // # Options
 //

@@ -80,6 +80,15 @@ func show(b *rows.Batch, from int) string {
 			}
 			fmt.Fprintf(&s, " %s=%s", b.Schema.Fields[c].Name, showValue(&b.Cols[c], i))
 		}
+		for _, c := range b.Carries {
+			if c.Row != i {
+				continue
+			}
+			fmt.Fprintf(&s, " carried=%s", b.Schema.Fields[c.Col].Name)
+			if c.From >= 0 {
+				fmt.Fprintf(&s, " from %s=%s", b.Schema.Fields[0].Name, showValue(&b.Was.Cols[0], c.From))
+			}
+		}
 		s.WriteByte('\n')
 	}
 	return s.String()

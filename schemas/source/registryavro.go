@@ -387,7 +387,7 @@ func (d *registryAvro) upsert(dst *rows.Batch, rec *Record, b []byte, w *avroWri
 	if why := d.complete(dst.Cols, base); why != okay {
 		return Result{}, d.rowReject(why, KindUpsert)
 	}
-	events := 1
+	events, moved := 1, false
 	if op == 'u' && before >= 0 && len(d.keys) > 0 {
 		p, t := w.beforeRow()
 		_, _, whole, _, why := d.avroKeyOf(p, t, b, before)
@@ -396,7 +396,6 @@ func (d *registryAvro) upsert(dst *rows.Batch, rec *Record, b []byte, w *avroWri
 			j.Reason = "before: " + j.Reason
 			return Result{}, j
 		}
-		moved := false
 		for k, c := range d.keys {
 			moved = moved || whole && !sameValue(&d.image[k], 0, &dst.Cols[c], base)
 		}
@@ -422,7 +421,7 @@ func (d *registryAvro) upsert(dst *rows.Batch, rec *Record, b []byte, w *avroWri
 		}
 	}
 	order, has := d.orderOf(dst)
-	dst.AppendEvent(rows.Upsert, rec.Offset, order, has)
+	d.upserted(dst, rec, order, has, moved || len(d.carried) > 0 && d.headerKey(rec))
 	return Result{Events: events}, nil
 }
 
@@ -530,7 +529,7 @@ func (d *registryAvro) plainRow(dst *rows.Batch, rec *Record, b []byte, w *avroW
 		return Result{}, d.rowReject(why, KindUpsert)
 	}
 	order, has := d.orderOf(dst)
-	dst.AppendEvent(rows.Upsert, rec.Offset, order, has)
+	d.upserted(dst, rec, order, has, len(d.carried) > 0 && d.headerKey(rec))
 	return Result{Events: 1}, nil
 }
 

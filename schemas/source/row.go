@@ -86,6 +86,7 @@ type reader struct {
 	hasOrder bool
 
 	image   []rows.Column // key columns of a before image
+	carried []int         // columns whose values the row's source did not send
 	dropped rows.Column   // where values of dropped columns go
 }
 
@@ -207,6 +208,7 @@ func (r *reader) readDefaults(table string) error {
 func (r *reader) begin() {
 	r.failCol, r.failKey = "", false
 	r.count, r.deleted = 0, false
+	r.carried = r.carried[:0]
 	if len(r.unknown) > 0 {
 		r.unknown = r.unknown[:0]
 		clear(r.unknownAt)
@@ -285,7 +287,10 @@ func (r *reader) row(p *plan, cols []rows.Column, base int, b []byte, i int) (in
 				if b[v] == 'n' {
 					i, why = r.null(c, f, b, v)
 				} else {
-					i, why = r.hot(c, f, b, v)
+					if i, why = r.hot(c, f, b, v); why == isUnavailable && r.carries(f) {
+						c.AppendNull()
+						i, why = skipValue(b, v), okay
+					}
 				}
 				if f.key >= 0 {
 					r.keySpans[f.key] = span{v, i}
@@ -424,6 +429,8 @@ func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 			} else {
 				u.bad = nested
 			}
+		} else if r.set.isMarker(b[i:end]) {
+			u.bad = isUnavailable // and no older row has it
 		} else {
 			u.typ, u.bad = inferType(b[i:end])
 		}

@@ -87,7 +87,7 @@ func (d *rowsJSON) object(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Re
 		return Result{}, d.rowReject(why, KindUpsert)
 	}
 	order, has := d.orderOf(dst)
-	dst.AppendEvent(rows.Upsert, rec.Offset, order, has)
+	d.upserted(dst, rec, order, has, len(d.carried) > 0 && d.headerKey(rec))
 	return Result{Events: 1}, nil
 }
 

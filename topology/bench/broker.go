@@ -70,9 +70,17 @@ func topicsOf(deployment string) []string {
 	return []string{deployment + ".transactions", deployment + ".outcomes", deployment + ".jobs"}
 }
 
-// feed sends events to partition 0 of a topic and waits for the broker to have
-// them. next gives an event whose bytes it will not touch again, false at the end.
+// feed is feedBy with all events in partition 0.
 func (o *Options) feed(ctx context.Context, topic string, next func() (topology.Entry, bool, error)) error {
+	return o.feedBy(ctx, topic, func() (int32, topology.Entry, bool, error) {
+		e, ok, err := next()
+		return 0, e, ok, err
+	})
+}
+
+// feedBy sends events to partitions of a topic and waits for the broker to have
+// them. next gives an event whose bytes it will not touch again, false at the end.
+func (o *Options) feedBy(ctx context.Context, topic string, next func() (int32, topology.Entry, bool, error)) error {
 	p, err := topology.NewLogProducer(o.client, topology.ProducerOptions{MaxBatchBytes: topology.DefaultSourceBatchBytes, Linger: 5 * time.Millisecond})
 	if err != nil {
 		return err
@@ -88,14 +96,14 @@ func (o *Options) feed(ctx context.Context, topic string, next func() (topology.
 		}
 	}
 	for {
-		e, ok, err := next()
+		part, e, ok, err := next()
 		if err != nil {
 			return err
 		}
 		if !ok {
 			break
 		}
-		p.Append(ctx, topic, 0, e, done)
+		p.Append(ctx, topic, part, e, done)
 		select {
 		case err := <-failed:
 			return err

@@ -24,6 +24,13 @@ type nodeSpec struct {
 	Data       string
 	Partitions int
 	Roles      []string
+	Warehouse  string
+	// Groups: the node shares the deployment with others, under this id, and takes
+	// these source partitions for itself.
+	Groups           bool
+	NodeID           string
+	SourcePartitions []int32
+	Jobs             topology.JobOptions
 	// Table, if any, is created where needed and ingested: the body of a
 	// CreateTable record.
 	Table []byte
@@ -43,6 +50,9 @@ type nodeReport struct {
 	RSSPeak int64
 	Rows    int64 // the table's live rows
 	Files   int64
+	RSS     int64 // resident now
+	Vectors int64
+	Commits int64 // by the sequence number of the newest
 }
 
 // RunNode is the process of NodeCommand.
@@ -57,6 +67,7 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	}
 	n, err := topology.OpenNode(ctx, topology.NodeOptions{
 		Data: s.Data, Brokers: s.Brokers, Deployment: s.Deployment, Partitions: s.Partitions, Roles: s.Roles, Logger: log,
+		Warehouse: s.Warehouse, Groups: s.Groups, NodeID: s.NodeID, SourcePartitions: s.SourcePartitions, LeaveGroups: true, Jobs: s.Jobs,
 	})
 	if err != nil {
 		return err
@@ -99,8 +110,10 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 		if err != nil {
 			return err
 		}
-		if err := n.Ingest(ctx, t); err != nil {
-			return err
+		if !s.Groups { // else the node sees to it itself
+			if err := n.Ingest(ctx, t); err != nil {
+				return err
+			}
 		}
 	}
 	if err := output.Encode(nodeReport{}); err != nil {
@@ -109,45 +122,89 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	if s.Load {
 		err = n.WaitLoaded(ctx, name, nil)
 	} else {
-		err = waitStop(ctx, n, input)
+		err = waitStop(ctx, n, input, func() error {
+			r, err := report(ctx, n, name, start, began)
+			if err != nil {
+				return err
+			}
+			return output.Encode(r)
+		})
 	}
 	if err != nil {
 		return err
 	}
-	end, err := cpuSeconds()
+	r, err := report(ctx, n, name, start, began)
 	if err != nil {
 		return err
 	}
-	r := nodeReport{CPU: end - start, Wall: time.Since(began).Seconds()}
-	if r.RSSPeak, err = rssPeak(); err != nil {
-		return err
-	}
-	if s.Table != nil {
-		t, err := n.Table(ctx, name)
-		if err != nil {
-			return err
-		}
-		r.Rows, r.Files = t.Rows-t.Dead, t.Files
-	}
-	return output.Encode(&r)
+	return output.Encode(r)
 }
 
-func waitStop(ctx context.Context, n *topology.Node, input *json.Decoder) error {
-	stop := make(chan error, 1)
+func report(ctx context.Context, n *topology.Node, table string, start float64, began time.Time) (*nodeReport, error) {
+	end, err := cpuSeconds()
+	if err != nil {
+		return nil, err
+	}
+	r := &nodeReport{CPU: end - start, Wall: time.Since(began).Seconds()}
+	if r.RSSPeak, err = rssPeak(); err != nil {
+		return nil, err
+	}
+	if r.RSS, err = rssNow(); err != nil {
+		return nil, err
+	}
+	if table == "" {
+		return r, nil
+	}
+	t, err := n.Table(ctx, table)
+	if err != nil {
+		return nil, err
+	}
+	r.Rows, r.Files, r.Vectors, r.Commits = t.Rows-t.Dead, t.Files, t.Vectors, t.Head.Sequence
+	return r, nil
+}
+
+// Words that a node without Load is told.
+const (
+	wordStop   = "stop"
+	wordSample = "sample" // report, and go on
+)
+
+func waitStop(ctx context.Context, n *topology.Node, input *json.Decoder, sample func() error) error {
+	words := make(chan error, 1)
+	read := make(chan struct{}) // one word at a time
+	defer close(read)
 	go func() {
-		var word string
-		stop <- input.Decode(&word)
-	}()
-	select {
-	case err := <-stop:
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("wait for the word to stop: %w", err)
+		for range read {
+			var word string
+			err := input.Decode(&word)
+			if err == nil && word != wordSample {
+				err = io.EOF
+			}
+			words <- err
 		}
-		return nil
-	case err := <-n.Fatal():
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	}()
+	for {
+		select {
+		case read <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case err := <-words:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err == nil {
+				err = sample()
+			}
+			if err != nil {
+				return fmt.Errorf("wait for the word to stop: %w", err)
+			}
+		case err := <-n.Fatal():
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -162,6 +219,11 @@ type nodeProcess struct {
 // startNode starts a node and waits until it works.
 func (o *Options) startNode(ctx context.Context, s nodeSpec) (_ *nodeProcess, err error) {
 	s.Brokers = o.client.Brokers
+	if s.Warehouse == "" && s.Compact == nil {
+		if s.Warehouse, err = o.lake(s.Data); err != nil {
+			return nil, err
+		}
+	}
 	p := &nodeProcess{cmd: o.Command(ctx), log: &tailWriter{}}
 	p.cmd.Stderr = p.log
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -187,16 +249,25 @@ func (o *Options) startNode(ctx context.Context, s nodeSpec) (_ *nodeProcess, er
 // result waits for the node's end. Without Load it is told to stop first.
 func (p *nodeProcess) result(ctx context.Context) (*nodeReport, error) {
 	var r nodeReport
-	if _, err := io.WriteString(p.in, "\"stop\"\n"); err != nil {
-		return nil, p.failed(ctx, err)
-	}
-	if err := p.out.Decode(&r); err != nil {
-		return nil, p.failed(ctx, err)
+	if err := p.ask(ctx, wordStop, &r); err != nil {
+		return nil, err
 	}
 	if err := p.cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("the node's process: %w; its last words: %s", err, p.log)
 	}
 	return &r, nil
+}
+
+// ask says a word and waits for the report.
+func (p *nodeProcess) ask(ctx context.Context, word string, r *nodeReport) error {
+	err := json.NewEncoder(p.in).Encode(word)
+	if err == nil {
+		err = p.out.Decode(r)
+	}
+	if err != nil {
+		return p.failed(ctx, err)
+	}
+	return nil
 }
 
 // failed ends a process that is of no more use, and gives its last words.

@@ -64,7 +64,11 @@ func runVisible(ctx context.Context, o *Options) (_ []Result, err error) {
 	if _, err := o.node(ctx, spec); err != nil {
 		return nil, err
 	}
-	store, err := objstore.Open(ctx, filepath.Join(spec.Data, "lake"))
+	lake, err := o.lake(spec.Data)
+	if err != nil {
+		return nil, err
+	}
+	store, err := objstore.Open(ctx, lake)
 	if err != nil {
 		return nil, err
 	}

@@ -98,6 +98,11 @@ func (l *lake) nameSnapshot(t testing.TB, list string) {
 }
 
 var (
+	// What an outside catalog calls the metadata that it writes, and our names of
+	// one attempt at a snapshot.
+	catalogName = regexp.MustCompile(`^\d+-[0-9a-f-]{36}\.metadata\.json$`)
+	attemptName = regexp.MustCompile(`^(?:([0-9a-f]{32})-\d+-(?:m\d+\.avro|dv\d+\.puffin)|snap-\d+-([0-9a-f]{32})\.avro)$`)
+
 	dataName = regexp.MustCompile(`^(\d+)-(\d+)-(\d+)\.parquet$`)
 	jobName  = regexp.MustCompile(`^[0-9a-f]{32}\.parquet$`)
 )
@@ -105,7 +110,8 @@ var (
 // audit: whatever a committed version names is there; what is there and named
 // by none is a file that was dead before its first snapshot, or one of a closed
 // epoch. Of metadata nothing is left over: attempts at one build offset write
-// the same files.
+// the same files. Only where an outside catalog refused a commit the attempt's
+// manifests and vectors stay, all of them (C4), and its own versions by others.
 func audit(t testing.TB, data string, h *history) {
 	t.Helper()
 	l := &lake{data: data, named: map[string]string{}}
@@ -119,6 +125,12 @@ func audit(t testing.TB, data string, h *history) {
 		}
 	}
 	left := map[string]int{}
+	taken := map[string]bool{} // attempts of which a committed version names something
+	for path := range l.named {
+		if m := attemptName.FindStringSubmatch(filepath.Base(path)); m != nil {
+			taken[m[1]+m[2]] = true
+		}
+	}
 	for path := range lakeFiles(t, data) {
 		rel, err := filepath.Rel(filepath.Join(data, "lake"), path)
 		if err != nil {
@@ -149,6 +161,14 @@ func audit(t testing.TB, data string, h *history) {
 				t.Errorf("%s is named by no record, and its epoch is open", rel)
 			}
 			left["data files of unfinished attempts (G3)"]++
+		case h.outside && catalogName.MatchString(filepath.Base(path)):
+			left["versions by other writers, or that the catalog did not take"]++
+		case h.outside && attemptName.MatchString(filepath.Base(path)):
+			m := attemptName.FindStringSubmatch(filepath.Base(path))
+			if taken[m[1]+m[2]] {
+				t.Errorf("%s is of a snapshot that was committed, and not named by it", rel)
+			}
+			left["metadata of attempts that the catalog refused (C4)"]++
 		default:
 			t.Errorf("%s is left over", rel)
 		}

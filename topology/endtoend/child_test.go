@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -36,6 +37,7 @@ type childOrder struct {
 	Jobs       topology.JobOptions
 	// Checkpoints of the child's node.
 	Checkpoints topology.CheckpointOptions
+	Remote      *restclient.Options // an outside catalog
 }
 
 // workloads are those that a child can be told of by name.
@@ -91,7 +93,7 @@ func runChild(order string) error {
 }
 
 func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
-	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Roles: o.Roles, Jobs: o.Jobs,
+	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Roles: o.Roles, Jobs: o.Jobs, Remote: o.Remote,
 		NodeID: o.NodeID, SessionTimeout: o.Session, Logger: log}
 }
 

@@ -3,6 +3,7 @@ package endtoend
 import (
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/testcluster"
 )
@@ -20,7 +22,7 @@ import (
 const clusterSession = 6 * time.Second
 
 // clusterWorld is a deployment of some nodes in processes of their own, over
-// three brokers and an S3 gateway.
+// three brokers, an S3 gateway and the reference catalog.
 type clusterWorld struct {
 	t       *testing.T
 	dir     string
@@ -28,7 +30,9 @@ type clusterWorld struct {
 	lake    *s3Lake
 	order   childOrder
 	nodes   []*child // nil: down
+	most    int      // nodes that may be up now
 	counts  map[string]int
+	sigkill int
 	stalled []time.Duration
 }
 
@@ -44,8 +48,8 @@ func (w *clusterWorld) startNode(i int) {
 	w.nodes[i] = startChild(w.t, &o, w.log(i))
 }
 
-// killNode kills a node. One that gave up by itself, since no broker or no store
-// answered while it started, is what a supervisor would start again.
+// killNode kills a node. One that gave up by itself, since no broker, no store
+// or no catalog answered while it started, is what a supervisor would start again.
 func (w *clusterWorld) killNode(i int) {
 	w.t.Helper()
 	c := w.nodes[i]
@@ -53,12 +57,13 @@ func (w *clusterWorld) killNode(i int) {
 	case err := <-c.ended:
 		tail := c.tail()
 		last := tail[strings.LastIndex(strings.TrimSpace(tail), "\n")+1:]
-		if !strings.Contains(last, topology.ErrUnreachable.Error()) && !strings.Contains(last, "no answer from") {
+		if !strings.Contains(last, topology.ErrUnreachable.Error()) && !strings.Contains(last, "no answer from") && !strings.Contains(last, restclient.ErrAway.Error()) {
 			w.t.Fatalf("node %d ended by itself: %v\n%s", i, err, tail)
 		}
 		w.counts["gave up"]++
 	default:
 		c.kill()
+		w.sigkill++
 	}
 	w.nodes[i] = nil
 }
@@ -73,6 +78,22 @@ func (w *clusterWorld) up() []int {
 	return out
 }
 
+// scale starts or kills nodes until so many are up; no more will be.
+func (w *clusterWorld) scale(n int) {
+	w.t.Helper()
+	w.most = n
+	for i := range w.nodes {
+		if w.nodes[i] == nil && len(w.up()) < n {
+			w.startNode(i)
+		}
+	}
+	for _, i := range w.up() {
+		if len(w.up()) > n {
+			w.killNode(i)
+		}
+	}
+}
+
 // signal sends a signal to a node's process.
 func (w *clusterWorld) signal(i int, s syscall.Signal) {
 	w.t.Helper()
@@ -81,50 +102,73 @@ func (w *clusterWorld) signal(i int, s syscall.Signal) {
 	}
 }
 
-// TestCluster: nodes of one deployment are killed, stalled beyond their
-// session, robbed of their disks, taken away and added, brokers are killed and
-// the store fails, while events come in. In the end the table holds what the
-// events ask for, each applied once; every snapshot on the way was right;
-// nothing that a snapshot names is missing, and what lies around unnamed belongs
-// to closed epochs. VARVE_CLUSTER_STEPS says how many things happen.
+// away closes a proxy's port for some seconds.
+func away(r *rand.Rand, p *testcluster.Proxy) {
+	p.Refuse(true)
+	time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
+	p.Refuse(false)
+}
+
+// TestCluster: one node of a deployment becomes four, then two; they are killed,
+// stalled beyond their session and robbed of their disks, brokers are killed,
+// store and catalog fail, and other programs write to the table, while events
+// come in and files are compacted. In the end the table holds what the events
+// ask for, each applied once; every snapshot on the way was right; nothing that
+// a snapshot names is missing, what lies around unnamed belongs to attempts that
+// did not come to their end, and what the other programs did is there.
+// VARVE_CLUSTER_STEPS says how many things happen.
 func TestCluster(t *testing.T) {
 	s := seed(t)
 	r := rng(s, 77)
-	steps := count(t, "VARVE_CLUSTER_STEPS", 6, 6)
+	began := time.Now()
+	first := []string{"scale to 4", "kill", "stall", "foreign", "broker", "wipe", "catalog", "scale to 2", "store"} // each once, also in the short form
+	steps := count(t, "VARVE_CLUSTER_STEPS", len(first), len(first))
+	long := steps > 20
 	kafka := testcluster.Start(t, 3)
 	l := startLake(t)
 	l.disturb(t, 50)
+	reference := testcluster.StartCatalog(t, l.location, l.gateway.CatalogProperties()...)
+	catalog := testcluster.StartProxy(t, reference.URI())
 	w := &clusterWorld{
 		t: t, dir: dataDir(t), kafka: kafka, lake: l, nodes: make([]*child, clusterNodes), counts: map[string]int{},
-		order: childOrder{Brokers: kafka.Brokers(), Warehouse: l.url, Deployment: "cluster", Partitions: 2, Workload: "orders", Session: clusterSession, Roles: topology.Roles(), Jobs: quickJobs},
+		order: childOrder{
+			Brokers: kafka.Brokers(), Warehouse: l.url, Deployment: "cluster", Partitions: 2, Workload: "orders", Session: clusterSession, Roles: topology.Roles(), Jobs: quickJobs,
+			Remote: &restclient.Options{URI: catalog.Endpoint(), Timeout: 5 * time.Second},
+		},
 	}
 	pause := 10 * time.Millisecond
-	if steps > 20 {
+	if long {
 		w.order.Workload, pause = "orders-slow", 200*time.Millisecond
 	}
 	load := workloads[w.order.Workload]()
-	for i := range w.nodes {
-		w.startNode(i)
-	}
-	for i := range w.nodes {
-		w.nodes[i].ready()
-	}
+	w.scale(1)
+	w.nodes[0].ready()
 	p := &eventProducer{t: t, w: load, seed: s, pause: pause, acked: map[int32]int64{}}
 	stopEvents := p.start(kafka.Brokers()...)
+	disturb(t, "catalog", catalog, 10)
+	var others *foreigners
 	for step := range steps {
 		time.Sleep(time.Duration(200+r.IntN(1500)) * time.Millisecond)
-		up := w.up()
-		i := up[r.IntN(len(up))]
-		for _, j := range up {
+		for _, j := range w.up() {
 			if len(w.nodes[j].ended) > 0 { // it gave up: see killNode
 				w.killNode(j)
 				w.startNode(j)
 			}
 		}
-		kinds := []string{"kill", "kill", "kill", "kill", "wipe", "stall", "broker", "down", "up", "store"}
-		kind := kinds[r.IntN(len(kinds))]
-		if step < 6 { // each once, also in the short form
-			kind = []string{"kill", "stall", "broker", "wipe", "down", "up"}[step]
+		up := w.up()
+		i := up[r.IntN(len(up))]
+		kind := "kill"
+		switch {
+		case step < len(first) && !long:
+			kind = first[step]
+		case step == steps/10:
+			kind = "scale to 4"
+		case step == steps*7/10:
+			kind = "scale to 2"
+		case step == steps*9/10:
+			kind = "foreign" // by a clock that is ahead
+		case r.IntN(10) < 4:
+			kind = []string{"wipe", "wipe", "stall", "broker", "down", "up", "store", "catalog", "foreign", "foreign"}[r.IntN(10)]
 		}
 		switch kind {
 		case "kill":
@@ -153,29 +197,58 @@ func TestCluster(t *testing.T) {
 			}
 			w.killNode(i)
 		case "up":
-			j := slices.IndexFunc(w.nodes, func(c *child) bool { return c == nil })
-			if j < 0 {
+			if len(up) == w.most {
 				continue
 			}
-			w.startNode(j)
+			w.startNode(slices.Index(w.nodes, nil))
+		case "scale to 4":
+			w.scale(4)
+		case "scale to 2":
+			w.scale(2)
 		case "store":
-			l.proxy.Refuse(true)
-			time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
-			l.proxy.Refuse(false)
+			away(r, l.proxy)
+		case "catalog":
+			if r.IntN(2) == 0 {
+				away(r, catalog)
+				break
+			}
+			reference.Kill()
+			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
+			reference.Restart()
+		case "foreign":
+			if others == nil {
+				others = startForeigners(t, reference, l, load.def.Name, long)
+			}
+			others.act(step >= steps*9/10 || !long && others.step == 3)
 		}
 		w.counts[kind]++
-		t.Logf("step %d: %s, nodes up %v", step, kind, w.up())
+		t.Logf("%s: step %d: %s, nodes up %v", time.Since(began).Round(time.Second), step, kind, w.up())
+	}
+	if !long { // the others' whole short list
+		for range 3 {
+			others.act(others.step == 3)
+		}
 	}
 	time.Sleep(time.Second)
 	stopEvents()
 	for _, i := range w.up() {
 		w.killNode(i)
 	}
-	t.Logf("%v; stalls of %v; %v events acknowledged", w.counts, w.stalled, p.acked)
+	_, storeFaults := faultCounts(l.proxy)
+	_, catalogFaults := faultCounts(catalog)
+	catalog.Fail(nil)
 
 	o := w.order
 	o.Data, o.NodeID = filepath.Join(w.dir, "last"), "last"
 	options := o.options(testLog(t, slog.LevelError))
 	options.LeaveGroups = true
-	p.settleAll(options, l)
+	got := p.settleAll(options, l)
+	foreign := map[string]int{}
+	if others != nil {
+		others.check(longContext(t))
+		foreign = others.did
+	}
+	t.Logf("figures: %d steps in %s: %v; %d SIGKILLs; stalls of %v; faults of the store %v, of the catalog %v; other writers %v; %v events acknowledged, %d with an effect or dead; %d records with rows, %d commits, jobs %+v; %d live rows",
+		steps, time.Since(began).Round(time.Second), w.counts, w.sigkill, w.stalled, storeFaults, catalogFaults, foreign, p.acked, got.events, len(got.history.appends),
+		len(got.history.commits), got.jobs, got.rows)
 }

@@ -69,7 +69,8 @@ func killNodes(t *testing.T, b backend, lake *s3Lake, kills int) {
 
 // settleAll opens a last node and holds everything against what was produced:
 // rows at every snapshot, files, and what a replay of the log writes.
-func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) {
+// With an outside catalog, whose metadata is its own, the replay is of the state alone.
+func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) settled {
 	t := p.t
 	t.Helper()
 	o.Jobs.PlanEvery = time.Hour // no more than those that are open
@@ -82,17 +83,29 @@ func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) {
 	jobsOver(ctx, t, n, p.w.def.Name)
 	f := newFeed(p.w, p.seed)
 	p.verify(ctx, n, f)
-	settle(ctx, t, n, f, f.model())
+	m := f.model()
+	settle(ctx, t, n, f, m)
 	time.Sleep(firstPlan - time.Since(began))
 	published(ctx, t, n, p.w.def.Name)
 	h := readHistory(ctx, t, n, p.w.def.Name)
+	jobs := countJobs(ctx, t, n, p.w.def.Name)
 	location := n.Store().Location("")
 	stop(t, n)
 	if lake != nil {
 		lake.copyTo(t, filepath.Join(o.Data, "lake"))
 	}
+	h.outside = o.Remote != nil
 	audit(t, o.Data, h)
-	replaySame(ctx, t, topology.ReplayOptions{Brokers: o.Brokers, Deployment: o.Deployment}, o.Data, location, o.Partitions, nil)
+	replaySame(ctx, t, topology.ReplayOptions{Brokers: o.Brokers, Deployment: o.Deployment, StateOnly: h.outside}, o.Data, location, o.Partitions, nil)
+	return settled{events: m.good + m.bad, rows: len(m.lines(nil)), history: h, jobs: jobs}
+}
+
+// settled is what a run came to.
+type settled struct {
+	events  int64
+	rows    int
+	history *history
+	jobs    jobCounts
 }
 
 // firstPlan is when a node has looked for files to compact for the first time.

@@ -182,6 +182,7 @@ type history struct {
 	appends []appended
 	commits []commit
 	outputs map[string]bool // names of files in completions that were accepted, at least in part
+	outside bool            // published to an outside catalog
 }
 
 type appended struct {

@@ -119,7 +119,10 @@ func replaySame(ctx context.Context, t *testing.T, ro topology.ReplayOptions, fr
 	for p := range partitions {
 		sameState(t, filepath.Join(from, "state", fmt.Sprint(p)), filepath.Join(ro.State, fmt.Sprint(p)))
 	}
-	files := sameMetadata(t, from, data)
+	files := 0
+	if !ro.StateOnly {
+		files = sameMetadata(t, from, data)
+	}
 	t.Logf("replay: %d records, %d cuts, %d files of metadata", got.Records, got.Cuts, files)
 	return got, files
 }

@@ -42,28 +42,40 @@ func startLake(t *testing.T) *s3Lake {
 
 // disturb makes one in so many requests fail, by every fault that takes no
 // long time.
-func (l *s3Lake) disturb(t *testing.T, oneIn int) {
+func (l *s3Lake) disturb(t *testing.T, oneIn int) { disturb(t, "store", l.proxy, oneIn) }
+
+var quickFaults = []testcluster.Fault{
+	testcluster.Reset, testcluster.ResetRequest, testcluster.ResetResponse, testcluster.Unavailable, testcluster.LoseAnswer, testcluster.Slow,
+}
+
+func disturb(t *testing.T, name string, p *testcluster.Proxy, oneIn int) {
 	s := seed(t)
 	r := rand.New(rand.NewPCG(s, 3))
-	faults := []testcluster.Fault{
-		testcluster.Reset, testcluster.ResetRequest, testcluster.ResetResponse, testcluster.Unavailable, testcluster.LoseAnswer, testcluster.LoseAnswer,
-	}
-	l.proxy.Fail(func(*http.Request) testcluster.Fault {
+	p.Delay(300 * time.Millisecond)
+	p.Fail(func(*http.Request) testcluster.Fault {
 		if r.IntN(oneIn) > 0 {
 			return testcluster.Pass
 		}
-		return faults[r.IntN(len(faults))]
+		return append(quickFaults, testcluster.LoseAnswer)[r.IntN(len(quickFaults)+1)]
 	})
 	t.Cleanup(func() {
-		made := 0
-		for _, f := range faults[:5] {
-			made += l.proxy.Count(f)
-		}
-		t.Logf("%d requests passed, %d had a fault", l.proxy.Count(testcluster.Pass), made)
-		if made == 0 {
+		passed, faults := faultCounts(p)
+		t.Logf("%s: %d requests passed, faults %v", name, passed, faults)
+		if len(faults) == 0 {
 			t.Error("no request had a fault")
 		}
 	})
+}
+
+// faultCounts is what a proxy did, by the name of the fault.
+func faultCounts(p *testcluster.Proxy) (passed int, faults map[string]int) {
+	faults = map[string]int{}
+	for _, f := range quickFaults {
+		if n := p.Count(f); n > 0 {
+			faults[f.String()] = n
+		}
+	}
+	return p.Count(testcluster.Pass), faults
 }
 
 func (l *s3Lake) locate(location string) string {

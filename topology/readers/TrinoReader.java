@@ -82,6 +82,9 @@ public class TrinoReader {
         StringBuilder sql = new StringBuilder("SELECT ");
         List<String> columns = new ArrayList<>();
         req.path("columns").forEach(c -> columns.add("\"" + c.asText() + "\""));
+        if (req.path("lineage").asBoolean()) {
+            sql.append("\"$row_id\" AS \"_row_id\", \"$last_updated_sequence_number\" AS \"_last_updated_sequence_number\", ");
+        }
         sql.append(columns.isEmpty() ? "*" : String.join(", ", columns));
         sql.append(" FROM ").append(catalog).append(".\"").append(name[0]).append("\".\"").append(name[1]).append("\"");
         if (req.path("snapshot").asLong() != 0) {

@@ -32,7 +32,7 @@ type child struct {
 var children = func() map[Engine]*child {
 	python := func(e Engine) *child {
 		return &child{command: func() (*exec.Cmd, error) {
-			return exec.Command(filepath.Join(folderOf(e), "bin", "python"), "-u", "-c", program), nil
+			return exec.Command(filepath.Join(FolderOf(e), "bin", "python"), "-u", "-c", program), nil
 		}}
 	}
 	fast := python(DuckDB)

@@ -228,6 +228,8 @@ def spark_catalog(spark, req):
 
 def spark_sql(req, source):
     cols = ", ".join(f"`{c}`" for c in req.get("columns") or []) or "*"
+    if req.get("lineage"):
+        cols = "_row_id, _last_updated_sequence_number, " + cols
     return f"SELECT {cols} FROM {source}" + (" WHERE " + req["filter"] if req.get("filter") else "")
 
 

@@ -47,7 +47,7 @@ type Options struct {
 	// filter text); iceberg-go takes none here. It is there to try pruning.
 	Filter string
 	// Lineage also reads _row_id and _last_updated_sequence_number, as the
-	// first two columns. iceberg-go and DuckDB can.
+	// first two columns. iceberg-go, DuckDB, Spark and Trino can.
 	Lineage bool
 	// Properties are the engine's: file IO properties of PyIceberg and
 	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
@@ -139,10 +139,10 @@ func Read(ctx context.Context, engine Engine, at string, o Options) (*Table, err
 }
 
 // Folder is where the fast engines are installed.
-func Folder() string { return folderOf(DuckDB) }
+func Folder() string { return FolderOf(DuckDB) }
 
-// folderOf is where an engine is installed.
-func folderOf(e Engine) string {
+// FolderOf is where an engine is installed.
+func FolderOf(e Engine) string {
 	name := "readers"
 	switch e {
 	case Spark, Sail, Trino:
@@ -167,12 +167,12 @@ func Available(engine Engine) error {
 	if engine == IcebergGo {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(folderOf(engine), "installed.txt")); err != nil {
+	if _, err := os.Stat(filepath.Join(FolderOf(engine), "installed.txt")); err != nil {
 		script := "install.sh"
 		if slices.Contains(Slow, engine) {
 			script = "install-slow.sh " + string(engine)
 		}
-		return fmt.Errorf("%w: %s in %s; install it with topology/readers/%s", ErrAbsent, engine, folderOf(engine), script)
+		return fmt.Errorf("%w: %s in %s; install it with topology/readers/%s", ErrAbsent, engine, FolderOf(engine), script)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ var trinoProgram []byte
 
 // trinoCommand runs Trino in a JVM of its own, from the source of its driver.
 func trinoCommand() (*exec.Cmd, error) {
-	dir := folderOf(Trino)
+	dir := FolderOf(Trino)
 	java, err := os.ReadFile(filepath.Join(dir, "java.txt")) // install-slow.sh found it
 	if err != nil {
 		return nil, err

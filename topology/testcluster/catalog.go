@@ -24,15 +24,16 @@ type Catalog struct {
 	java, dir string
 	port      int
 	warehouse string
+	more      []string // of its properties, as key=value
 	database  string
 	output    string
 	process
 }
 
 // StartCatalog starts Iceberg's reference REST catalog on 127.0.0.1 for tables under the warehouse, a location,
-// and ends it with the test. Where it is not installed, or with -short, the test is skipped with a message; with
+// and ends it with the test. More of its properties are given as key=value: S3.CatalogProperties for a warehouse there. Where it is not installed, or with -short, the test is skipped with a message; with
 // VARVE_REQUIRE_CATALOG=1 it fails instead.
-func StartCatalog(t testing.TB, warehouse string) *Catalog {
+func StartCatalog(t testing.TB, warehouse string, properties ...string) *Catalog {
 	t.Helper()
 	required := os.Getenv(RequireCatalogEnv) == "1"
 	if testing.Short() && !required {
@@ -46,7 +47,7 @@ func StartCatalog(t testing.TB, warehouse string) *Catalog {
 		t.Skip(err.Error())
 	}
 	data := t.TempDir()
-	c := &Catalog{t: t, java: java, dir: dir, warehouse: warehouse,
+	c := &Catalog{t: t, java: java, dir: dir, warehouse: warehouse, more: properties,
 		database: filepath.Join(data, "catalog.db"), output: filepath.Join(data, "output.log")}
 	var cause error
 	for range startTries {
@@ -88,9 +89,10 @@ func (c *Catalog) URI() string { return fmt.Sprintf("http://127.0.0.1:%d", c.por
 
 // launch starts the process and waits until it answers.
 func (c *Catalog) launch() error {
-	cmd := exec.Command(c.java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-		"-cp", filepath.Join(c.dir, "classes")+string(os.PathListSeparator)+filepath.Join(c.dir, "lib", "*"),
-		"LoopbackCatalog", fmt.Sprint(c.port), c.warehouse, "jdbc:sqlite:"+c.database)
+	args := append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-cp", filepath.Join(c.dir, "classes") + string(os.PathListSeparator) + filepath.Join(c.dir, "lib", "*"),
+		"LoopbackCatalog", fmt.Sprint(c.port), c.warehouse, "jdbc:sqlite:" + c.database}, c.more...)
+	cmd := exec.Command(c.java, args...)
 	if err := c.process.launch(cmd, c.output); err != nil {
 		return fmt.Errorf("start the catalog: %w", err)
 	}

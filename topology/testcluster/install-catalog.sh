@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 tools=${VARVE_TEST_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/varve-test}
 target=$tools/catalog-$iceberg
 
-if [ -f "$target/complete" ] && cmp -s "$target/LoopbackCatalog.java" "$here/LoopbackCatalog.java"; then
+if [ -f "$target/complete" ] && [ -f "$target/lib/iceberg-aws-bundle-$iceberg.jar" ] && cmp -s "$target/LoopbackCatalog.java" "$here/LoopbackCatalog.java"; then
 	echo "Iceberg's REST catalog $iceberg is in $target"
 	exit 0
 fi
@@ -35,6 +35,7 @@ cat >"$work/pom.xml" <<POM
     <dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-core</artifactId><version>$iceberg</version></dependency>
     <dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-core</artifactId><version>$iceberg</version><classifier>tests</classifier></dependency>
     <dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-aws</artifactId><version>$iceberg</version></dependency>
+    <dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-aws-bundle</artifactId><version>$iceberg</version></dependency>
     <dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-common</artifactId><version>3.4.1</version>
       <exclusions><exclusion><groupId>org.eclipse.jetty</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>
     <dependency><groupId>org.eclipse.jetty</groupId><artifactId>jetty-server</artifactId><version>11.0.25</version></dependency>

@@ -139,6 +139,14 @@ func (s *S3) Via(endpoint, prefix string) string {
 	return (&url.URL{Scheme: "s3", Host: S3Bucket, Path: "/" + prefix, RawQuery: q.Encode()}).String()
 }
 
+// CatalogProperties are those by which a Java catalog reaches the gateway.
+func (s *S3) CatalogProperties() []string {
+	return []string{
+		"io-impl=org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint=" + s.Endpoint(), "s3.path-style-access=true", "client.region=us-east-1",
+		"s3.access-key-id=" + S3AccessKey, "s3.secret-access-key=" + S3SecretKey,
+	}
+}
+
 // Folder is where the objects under prefix lie as files.
 func (s *S3) Folder(prefix string) string {
 	return filepath.Join(s.dir, "store", S3Bucket, filepath.FromSlash(prefix))

@@ -38,6 +38,9 @@ type tableCase struct {
 	partition  func(s *schemas.Schema) []schemas.PartitionField
 	filters    []filter
 	appendOnly bool
+	// compacted: all files are merged before the last round, whose vectors then
+	// lie on what came out.
+	compacted bool
 	// alter changes the table before its last round, and the model's rows with it.
 	alter *alteration
 	// refused is what engines are known to say of the table, instead of rows.
@@ -256,6 +259,9 @@ func cases() []tableCase {
 				columns: []column{{"level", kinds["long"], whole(-1<<63, 1<<63-1)}, {"f", kinds["double"], of("1.5", "0.1")}, {"d", schemas.DecimalOf(20, 2), decimals(18, 2)}, {"note", kinds["string"], names}, {"more", kinds["long"], whole(-1<<63, 1<<63-1)}},
 				old:     map[string]string{"note": "as it was", "more": null},
 			}},
+		{name: "other.compacted", what: "compacted, then changed again", columns: []column{level, name}, compacted: true, filters: []filter{below("id", 40)}},
+		{name: "other.compactedparts", what: "the same by partitions", columns: []column{country, level}, partition: by(schemas.Identity, 0, "country"), compacted: true,
+			filters: []filter{text("country", "PT"), below("id", 40)}},
 		{name: "other.appended", what: "append-only", columns: []column{level, name}, appendOnly: true, filters: []filter{below("id", 40)}},
 	}
 }

@@ -21,10 +21,12 @@ import (
 
 	_ "github.com/apache/iceberg-go/io/gocloud/s3" // iceberg-go's own reading of s3://
 
+	"github.com/varve-io/varve/processors/planner"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	_ "github.com/varve-io/varve/statestore/objstore/s3store" // s3://
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
 	"github.com/varve-io/varve/topology/testcluster"
@@ -47,6 +49,7 @@ type written struct {
 	snapshot int64 // after the round thenAt
 	then     []string
 	thenCols []string
+	lineage  []string // the rows of now with their lineage
 }
 
 // query is one read of a table and what it must give.
@@ -70,19 +73,28 @@ func TestMatrix(t *testing.T) {
 		}
 	})
 	m := newMatrix(engines)
-	for _, p := range []place{{name: "folder"}, {name: "S3"}} {
+	for _, p := range []place{{name: "folder"}, {name: "S3"}, {name: "S3, reference catalog"}} {
 		t.Run(p.name, func(t *testing.T) {
-			if p.name == "S3" {
+			if p.name != "folder" {
 				p.s3 = testcluster.StartS3(t)
+			}
+			if p.name == "S3, reference catalog" {
+				p.reference = testcluster.StartCatalog(t, "s3://"+testcluster.S3Bucket+"/matrix", p.s3.CatalogProperties()...)
 			}
 			n := startNode(t, ctx, &p)
 			p.catalog = n.Catalog()
+			if p.reference != nil {
+				p.catalog = p.reference.URI()
+			}
 			var tables []*written
 			for i, c := range cases() {
-				tables = append(tables, write(t, ctx, n, c, uint64(i)))
+				tables = append(tables, write(t, ctx, n, &p, c, uint64(i)))
 			}
 			for _, engine := range engines {
 				t.Run(string(engine), func(t *testing.T) {
+					if engine == readers.Sail { // it stays with the first endpoint of a bucket
+						defer readers.Stop(engine)
+					}
 					if err := readers.Available(engine); err != nil {
 						m.absent(engine, err)
 						if slices.Contains(readers.Slow, engine) {
@@ -108,9 +120,10 @@ func TestMatrix(t *testing.T) {
 
 // place is where a lake is, and where its catalog.
 type place struct {
-	name    string
-	s3      *testcluster.S3 // nil: a local folder
-	catalog string
+	name      string
+	s3        *testcluster.S3      // nil: a local folder
+	reference *testcluster.Catalog // nil: our catalog
+	catalog   string
 }
 
 // properties are what an engine must be told to read the files of a place,
@@ -126,7 +139,8 @@ func (p *place) properties(engine readers.Engine) map[string]string {
 			"s3_access_key_id": testcluster.S3AccessKey, "s3_secret_access_key": testcluster.S3SecretKey,
 		}
 	case readers.Spark:
-		return map[string]string{"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey}
+		return p.told(map[string]string{"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey},
+			"s3.path-style-access", "true", "client.region", "us-east-1")
 	case readers.Trino:
 		return map[string]string{
 			"fs.native-s3.enabled": "true", "s3.endpoint": p.s3.Endpoint(), "s3.region": "us-east-1", "s3.path-style-access": "true",
@@ -135,7 +149,19 @@ func (p *place) properties(engine readers.Engine) map[string]string {
 	case readers.Sail:
 		return map[string]string{"endpoint": p.s3.Endpoint(), "access-key-id": testcluster.S3AccessKey, "secret-access-key": testcluster.S3SecretKey}
 	}
-	return map[string]string{"s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey}
+	return p.told(map[string]string{"s3.access-key-id": testcluster.S3AccessKey, "s3.secret-access-key": testcluster.S3SecretKey}, "s3.region", "us-east-1")
+}
+
+// told adds what our catalog tells its clients of the store, and the reference
+// catalog does not.
+func (p *place) told(properties map[string]string, more ...string) map[string]string {
+	if p.reference != nil {
+		properties["s3.endpoint"] = p.s3.Endpoint()
+		for i := 0; i < len(more); i += 2 {
+			properties[more[i]] = more[i+1]
+		}
+	}
+	return properties
 }
 
 // wanted is the engines that VARVE_MATRIX names, or all of them; else the fast.
@@ -160,9 +186,14 @@ func startNode(t *testing.T, ctx context.Context, p *place) *topology.Node {
 	if p.s3 != nil {
 		warehouse = p.s3.URL("matrix")
 	}
+	var remote *restclient.Options
+	if p.reference != nil {
+		remote = &restclient.Options{URI: p.reference.URI()}
+	}
 	n, err := topology.OpenNode(ctx, topology.NodeOptions{
-		Warehouse: warehouse,
-		Data:      t.TempDir(), Catalog: &topology.CatalogOptions{Address: "127.0.0.1:0"},
+		Warehouse: warehouse, Remote: remote,
+		Data: t.TempDir(), Catalog: &topology.CatalogOptions{Address: "127.0.0.1:0"},
+		Roles: topology.Roles(), Jobs: topology.JobOptions{PlanEvery: time.Hour},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -189,6 +220,7 @@ func define(c *tableCase) schemas.Definition {
 		Name: c.name, FormatVersion: 3, Mode: schemas.ModeDV, LastColumnID: int32(len(s.Fields)), Specs: []schemas.Spec{{}}, LastPartitionID: 999,
 		SourceTopic: c.name, Format: source.RowsJSON, CommitIntervalMs: 100, TombstoneTTLMs: schemas.DefaultTombstoneTTLMs,
 		RetentionMs: schemas.DefaultRetentionMs, RetentionCount: schemas.DefaultRetentionCount,
+		Properties: []schemas.Property{{Key: "varve.compaction.paused", Value: "true"}}, // compact does it, when it is time
 	}
 	if !c.appendOnly {
 		s.Identifier, d.Key = []int32{1}, []int32{1}
@@ -203,7 +235,7 @@ func define(c *tableCase) schemas.Definition {
 
 // write makes a table of a few rounds of events, each in its own snapshots, so
 // that vectors lie on several files.
-func write(t *testing.T, ctx context.Context, n *topology.Node, c tableCase, seed uint64) *written {
+func write(t *testing.T, ctx context.Context, n *topology.Node, p *place, c tableCase, seed uint64) *written {
 	t.Helper()
 	fail := func(err error) {
 		t.Helper()
@@ -216,7 +248,17 @@ func write(t *testing.T, ctx context.Context, n *topology.Node, c tableCase, see
 	w := &written{tableCase: c, location: info.Definition.Location, rows: map[string]map[string]string{}, columns: c.columns}
 	r := rand.New(rand.NewPCG(seed, 9))
 	next := 0
+	var before *readers.Table // the compaction, with lineage
+	touched := map[string]bool{}
 	for round := 1; round <= rounds; round++ {
+		if c.compacted && round == rounds {
+			before = w.withLineage(t, ctx, p)
+			compact(t, ctx, n, c.name)
+			if d := difference(w.withLineage(t, ctx, p).Sorted(), before.Sorted()); d != "" {
+				t.Fatalf("%s: rows and lineage before and after the compaction: %s", c.name, d)
+			}
+			clear(touched)
+		}
 		if a := c.alter; a != nil && round == rounds {
 			out, err := n.Request(ctx, c.name, info.ID, &a.change)
 			fail(err)
@@ -234,7 +276,7 @@ func write(t *testing.T, ctx context.Context, n *topology.Node, c tableCase, see
 			for _, col := range w.columns {
 				row[col.name] = col.value(r)
 			}
-			w.rows[id] = row
+			w.rows[id], touched[id] = row, true
 			e := &topology.SourceEvent{Value: w.event(t, row), Partition: -1}
 			if !c.appendOnly {
 				e.Key = []byte(`{"id":` + id + `}`)
@@ -277,10 +319,78 @@ func write(t *testing.T, ctx context.Context, n *topology.Node, c tableCase, see
 	if dead := info.Counts.DeadUpserts + info.Counts.DeadDeletes + info.Counts.DeadOther; dead != 0 || info.Rows-info.Dead != int64(len(w.rows)) {
 		t.Fatalf("%s: %d dead letters, %d rows, the model has %d", c.name, dead, info.Rows-info.Dead, len(w.rows))
 	}
-	if !c.appendOnly && info.Vectors < 2 {
+	now := w.withLineage(t, ctx, p)
+	w.lineage = now.Sorted()
+	w.keepsLineage(t, before, now, touched)
+	if !c.appendOnly && !c.compacted && info.Vectors < 2 {
 		t.Fatalf("%s: %d vectors, too tame", c.name, info.Vectors)
 	}
 	return w
+}
+
+// compact merges all files of a table and waits for the snapshot that has what came out.
+func compact(t *testing.T, ctx context.Context, n *topology.Node, table string) {
+	t.Helper()
+	p, err := n.Compact(ctx, table, []planner.Strategy{planner.Full})
+	if err != nil || p.Jobs == 0 {
+		t.Fatalf("%s: compaction: %+v, %v", table, p, err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		info, err := n.Table(ctx, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.OpenJobs == 0 && !info.Changes && info.Pending == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %d jobs are open after a minute", table, info.OpenJobs)
+		}
+	}
+}
+
+// withLineage is the table as iceberg-go reads it, with _row_id and
+// _last_updated_sequence_number.
+func (w *written) withLineage(t *testing.T, ctx context.Context, p *place) *readers.Table {
+	t.Helper()
+	got, err := readers.Read(ctx, readers.IcebergGo, w.name, readers.Options{
+		REST: &readers.REST{URI: p.catalog}, Properties: p.properties(readers.IcebergGo), Lineage: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// keepsLineage: every row has an id of its own; one that was not touched since
+// the compaction has the lineage that it had before, one that was has a later
+// sequence number (C6).
+func (w *written) keepsLineage(t *testing.T, before, now *readers.Table, touched map[string]bool) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, id := range now.Column("_row_id") {
+		if id == null || seen[id] {
+			t.Fatalf("%s: the row id %s is there twice, or none", w.name, id)
+		}
+		seen[id] = true
+	}
+	if before == nil {
+		return
+	}
+	old := map[string][2]string{}
+	ids, sequences := before.Column("_row_id"), before.Column("_last_updated_sequence_number")
+	for i, key := range before.Column("id") {
+		old[key] = [2]string{ids[i], sequences[i]}
+	}
+	ids, sequences = now.Column("_row_id"), now.Column("_last_updated_sequence_number")
+	for i, key := range now.Column("id") {
+		switch was, there := old[key]; {
+		case !touched[key] && was != [2]string{ids[i], sequences[i]}:
+			t.Fatalf("%s: row %s was not touched: its lineage was %v, it is %s, %s", w.name, key, was, ids[i], sequences[i])
+		case touched[key] && there && was[1] == sequences[i]:
+			t.Fatalf("%s: row %s was written again: its sequence number is still %s", w.name, key, sequences[i])
+		}
+	}
 }
 
 // event is a row as rows-json has it.
@@ -355,6 +465,10 @@ func (w *written) queries(engine readers.Engine) []query {
 	qs := []query{
 		{"now", readers.Options{}, w.lines(nil)},
 		{"then", readers.Options{Snapshot: w.snapshot, Columns: w.thenCols}, w.then},
+	}
+	switch engine {
+	case readers.DuckDB, readers.Spark, readers.Trino:
+		qs = append(qs, query{"row lineage", readers.Options{Lineage: true}, w.lineage})
 	}
 	for _, f := range w.filters {
 		o := readers.Options{Filter: f.sql}
