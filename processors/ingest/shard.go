@@ -81,6 +81,8 @@ type Config struct {
 	// FlushEvents, FlushBytes and InFlight default to the constants above.
 	FlushEvents, FlushBytes, InFlight int
 	Logger                            *slog.Logger
+	// Tallied, if any, hears of each accepted append what became of its records.
+	Tallied func(*Tally)
 	// Registry has the writers' schemas of formats that need one.
 	Registry source.SchemaSource
 }
@@ -182,6 +184,7 @@ type Shard struct {
 	standing     string // the checkpoint that the log names, as far as this owner knows
 	letters      int    // dead letters that the broker has not acknowledged
 	flight       []flight
+	tally        Tally     // of accepted appends
 	carries      int       // how many events of a buffer may have values to look up
 	gone         []goneRow // that the last flush deleted near its end
 }
@@ -192,6 +195,7 @@ type flight struct {
 	offset  int64 // in the log, -1 until the broker says
 	files   []record.DataFile
 	events  int64
+	tally   Tally
 	pays    bool // it kills the side file's Debts
 	// sourceFrom and sourceTo are the source range.
 	sourceFrom, sourceTo int64
