@@ -52,7 +52,8 @@ var active = map[uint32]*[256]uint16{
 		record.TypeDeleteKeys: 1, record.TypeCut: 1, record.TypeSnapshotCommitted: 1,
 		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
-		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1,
+		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
+		record.TypeExpireSnapshots: 1,
 	},
 }
 
@@ -397,6 +398,10 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.retireShard(r, tab, v.(*record.RetireShard))
 	case record.TypeReshard:
 		return s.reshard(r, tab, v.(*record.Reshard))
+	case record.TypeAlterRefs:
+		return s.alterRefs(r, tab, v.(*record.AlterRefs))
+	case record.TypeExpireSnapshots:
+		return s.expireSnapshots(r, tab, v.(*record.ExpireSnapshots))
 	case record.TypeDeleteKeys:
 		return s.deleteKeys(r, tab, v.(*record.DeleteKeys))
 	case record.TypeCut:

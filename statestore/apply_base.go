@@ -45,6 +45,8 @@ func (s *Store) catalogBase(r *Record, t int64, tab *table, c *record.CatalogBas
 	rises := c.Sequence > h.Sequence || c.NextRowID > h.NextRowID
 	h.Sequence, h.NextRowID, h.TimestampMs, h.MetadataPath = c.Sequence, c.NextRowID, max(h.TimestampMs, c.TimestampMs), c.MetadataPath
 	tab.snapshots, tab.held = left, slices.Clone(c.Held)
+	tab.refs.lose(c.Removed)
+	tab.expiring = slices.DeleteFunc(tab.expiring, func(id int64) bool { return !tab.retained(id) })
 	tab.dirty = true
 	s.effect('=', tab.id, h.Sequence, h.NextRowID, h.TimestampMs, int64(len(left)), int64(len(tab.held)))
 	if def != tab.def {

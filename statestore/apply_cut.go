@@ -76,6 +76,7 @@ type FrozenCut struct {
 	DefChanged bool
 	Head       CatalogHead // the base
 	Expire     []int64     // snapshot ids that this commit removes (G2)
+	Refs       RefChanges  // branches and tags that it drops and sets (S12)
 	Published  []string    // properties' keys of the definition committed last
 	// Known is not frozen: nothing of it stands in what a publisher writes.
 	Known      Known
@@ -116,8 +117,8 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 		return reject(record.CutPending, tab.pending.Cut), nil
 	}
 	first := tab.head.Build < 0
-	defChanged := tab.defChange > tab.defFrozen
-	if !tab.changed && !defChanged {
+	lacks := tab.lacks()
+	if !tab.changed && !lacks {
 		return reject(record.NothingToCut), nil
 	}
 	s.clearFrozen(tab.id)
@@ -129,7 +130,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 		}
 		tab.changed = false
 	}
-	if n == 0 && !defChanged {
+	if n == 0 && !lacks {
 		tab.dirty = true
 		return reject(record.NothingToCut), nil
 	}
@@ -140,12 +141,14 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	return accepted(false, r.Offset, int64(n)), nil
 }
 
+const frozenLayout = 2
+
 // freezeHead freezes, beside its n files, everything else that the pending
 // cut's publisher reads, as of this record.
 func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	tab.dirty = true
 	var e enc
-	e.u(1)
+	e.u(frozenLayout)
 	e.i(tab.pending.Cut)
 	e.i(tab.pending.Build)
 	e.i(t)
@@ -158,7 +161,7 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 		e.str(k)
 	}
 	encHead(&e, &tab.head)
-	expire := expired(tab, t, n > 0)
+	expire := tab.goes(expired(tab, t, n > 0))
 	e.u(uint64(len(expire)))
 	for _, id := range expire {
 		e.i(id)
@@ -174,6 +177,9 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	for _, v := range pt.list() {
 		e.i(*v)
 	}
+	e.i(tab.metaChange)
+	changes := tab.refs.since(tab.metaFrozen)
+	changes.encode(&e)
 	s.setFrozenHead(tab.id, e.b)
 	s.effect('z', tab.id, int64(n), int64(len(expire)))
 	s.cutsDone = append(s.cutsDone, CutNotice{Table: tab.name, TableID: tab.id, Build: r.Offset})
@@ -202,8 +208,23 @@ func expired(t *table, now int64, newSnapshot bool) []int64 {
 		if n-int64(i) <= keep || s.ID == t.head.SnapshotID || s.TimestampMs > now-t.def.RetentionMs {
 			break
 		}
-		if _, held := slices.BinarySearch(t.held, s.ID); !held {
+		if !t.holds(s.ID) {
 			out = append(out, s.ID)
+		}
+	}
+	return out
+}
+
+// goes adds to the snapshots that are expired those that somebody asked to remove.
+func (t *table) goes(expired []int64) []int64 {
+	if len(t.expiring) == 0 {
+		return expired
+	}
+	var out []int64
+	for i := range t.snapshots {
+		id := t.snapshots[i].ID
+		if slices.Contains(expired, id) || slices.Contains(t.expiring, id) && id != t.head.SnapshotID && !t.holds(id) {
+			out = append(out, id)
 		}
 	}
 	return out
@@ -436,7 +457,7 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 		return nil, err
 	}
 	d := dec{b: b}
-	if d.u() != 1 {
+	if d.u() != frozenLayout {
 		d.fail()
 	}
 	f := &FrozenCut{TableID: tableID, Cut: d.i(), Build: d.i(), TimeMs: d.i(), Manifests: map[int64]string{}}
@@ -457,6 +478,8 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	for _, v := range f.Totals.list() {
 		*v = d.i()
 	}
+	d.i() // of the newest change of refs: SnapshotCommitted reads it
+	f.Refs = decRefChanges(&d)
 	if err := d.done("frozen cut"); err != nil {
 		return nil, err
 	}
@@ -731,13 +754,18 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if err != nil {
 		return outcomeOf{}, err
 	}
-	defOffset, keys, expire, err := frozenTail(b)
+	tail, err := frozenTail(b)
 	if err != nil {
 		return outcomeOf{}, err
 	}
-	t.defFrozen, t.published = defOffset, keys
-	for _, id := range expire {
-		if _, held := slices.BinarySearch(t.held, id); held {
+	t.defFrozen, t.published, t.metaFrozen = tail.def, tail.keys, tail.meta
+	t.refs.published(tail.meta)
+	if t.metaChange == tail.meta {
+		t.expiring = nil // what a branch or tag names by now stays
+	}
+	t.expiring = slices.DeleteFunc(t.expiring, func(id int64) bool { return slices.Contains(tail.expire, id) })
+	for _, id := range tail.expire {
+		if t.holds(id) {
 			continue // a tag made since: the catalog kept it
 		}
 		for i := range t.snapshots {
@@ -772,9 +800,16 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	return accepted(true, c.SnapshotID, c.Build), nil
 }
 
-// frozenTail reads the definition's offset, its properties' keys and the expiry
-// of a frozen cut.
-func frozenTail(b []byte) (def int64, keys []string, expire []int64, err error) {
+// frozenRest is what of a frozen cut its SnapshotCommitted needs beside the files.
+type frozenRest struct {
+	def    int64    // offset of the definition
+	keys   []string // of its properties
+	expire []int64
+	meta   int64 // offset of the newest change of refs
+}
+
+// frozenTail reads it.
+func frozenTail(b []byte) (f frozenRest, err error) {
 	d := dec{b: b}
 	d.u()
 	d.i()
@@ -782,23 +817,33 @@ func frozenTail(b []byte) (def int64, keys []string, expire []int64, err error) 
 	d.i()
 	d.raw(32)
 	text := d.byts()
-	def = d.i()
+	f.def = d.i()
 	d.bool()
 	for n := d.count(); n > 0; n-- {
 		d.str()
 	}
 	decHead(&d)
 	for n := d.count(); n > 0; n-- {
-		expire = append(expire, d.i())
+		f.expire = append(f.expire, d.i())
 	}
+	for n := d.count(); n > 0; n-- {
+		d.str()
+		d.i()
+		d.i()
+	}
+	for range new(PublishedTotals).list() {
+		d.i()
+	}
+	f.meta = d.i()
 	if d.bad {
-		return 0, nil, nil, d.done("frozen cut")
+		return f, d.done("frozen cut")
 	}
 	x, err := decodeDefinition(text)
 	if err != nil {
-		return 0, nil, nil, err
+		return f, err
 	}
-	return def, propertyKeys(x), expire, nil
+	f.keys = propertyKeys(x)
+	return f, nil
 }
 
 // rowIDs is a range of row ids, to not included.

@@ -300,7 +300,7 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 	if sh.framing == 0 && len(a.Files) > 0 {
 		sh.framing = a.Framing
 	}
-	sh.counter, sh.sourceEnd, sh.paid = a.Counter, a.SourceTo, true
+	sh.counter, sh.sourceEnd = a.Counter, a.SourceTo
 	moved := a.RequestTo > sh.requestEnd
 	sh.requestEnd = a.RequestTo
 	sh.counts.Add(&a.Counts)

@@ -24,8 +24,9 @@ type TableInfo struct {
 	Changes    bool  // a Cut would be accepted, but for a pending one
 	LastChange int64 // newest offset that changed what a reader sees
 	Snapshots  []SnapshotRef
-	Files      int64 // live data files
-	Rows       int64 // in them, dead ones included
+	Refs       []record.TableRef // branches and tags that the log made, by name
+	Files      int64             // live data files
+	Rows       int64             // in them, dead ones included
 	Bytes      int64
 	Dead       int64 // of Rows, as of the last cut
 	Vectors    int64 // published
@@ -60,11 +61,12 @@ type ShardInfo struct {
 func (t *table) info() *TableInfo {
 	i := &TableInfo{
 		ID: t.id, Name: t.name, Definition: t.def, Head: t.head, LastChange: t.lastChange,
-		Changes:   t.changed || t.defChange > t.defFrozen,
+		Changes:   t.changed || t.lacks(),
 		Snapshots: append([]SnapshotRef(nil), t.snapshots...),
 		Files:     t.totals.Files, Rows: t.totals.Rows, Bytes: t.totals.Bytes, Dead: t.totals.Dead,
 		Vectors: t.totals.Vectors, Counts: t.totals.Counts, OpenJobs: t.openJobs,
 	}
+	i.Refs = slices.Clone(t.refs.all)
 	i.Resharding, i.Base = t.resharding, t.base
 	if t.pending != nil {
 		p := *t.pending

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.NoCollection; r++ {
+	for r := record.ReasonNone; r <= record.BadRef; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -423,6 +423,10 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 			x.Ends = append(x.Ends, record.ShardEnd{Partition: int32(number(t, p)), Offset: number(t, end)})
 		}
 		v = x
+	case "refs":
+		v = refsFrom(a)
+	case "expire":
+		v = expireFrom(a)
 	case "delete-keys":
 		d := &record.DeleteKeys{Keys: *ref(5), Count: 1}
 		if _, ok := a.vals["order"]; ok {
@@ -821,6 +825,7 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 			ids = append(ids, x.ID)
 		}
 		fmt.Fprintf(&b, "snapshots %v, open requests %v", ids, i.Requests)
+		b.WriteString(refsText(i))
 	case "definition":
 		d := i.Definition
 		for j := range d.Schemas {
@@ -908,6 +913,7 @@ func frozenText(t testing.TB, f *statestore.FrozenCut) string {
 	for _, r := range f.Ranges {
 		fmt.Fprintf(&b, "source %d ends at %d\n", r.Partition, r.End)
 	}
+	b.WriteString(refChangesText(&f.Refs))
 	for i := range f.Files {
 		x := &f.Files[i]
 		fmt.Fprintf(&b, "%s rows %d", fileName(x.ID), x.Rows)

@@ -58,6 +58,10 @@ type table struct {
 	snapshots   []SnapshotRef
 	held        []int64  // snapshots that branches and tags of an outside catalog name, ascending
 	published   []string // keys of the properties of the definition committed last, sorted
+	refs        refs
+	expiring    []int64 // snapshots that ExpireSnapshots asked to remove, ascending
+	metaChange  int64   // offset of the newest accepted AlterRefs or ExpireSnapshots, 0 none
+	metaFrozen  int64   // the same, as of the last committed cut
 	pending     *PendingCut
 	changed     bool // some chunk has a change mark
 	totals      totals
@@ -131,7 +135,6 @@ type shard struct {
 	index         record.Ref
 	framing       uint64
 	retired       bool
-	paid          bool // an append was accepted since the topic was divided anew
 	counts        record.Counts
 
 	dirty bool
@@ -201,11 +204,14 @@ func (t *table) encode() []byte {
 	e.i(t.openJobs)
 	e.i(t.nextGarbage)
 	e.i(t.baseFloor)
-	reshard := t.resharding != nil || t.base != nil
-	e.bool(reshard)
-	if reshard {
-		encReshard(&e, t.resharding, t.base)
+	encReshard(&e, t.resharding, t.base)
+	t.refs.encode(&e)
+	e.u(uint64(len(t.expiring)))
+	for _, id := range t.expiring {
+		e.i(id)
 	}
+	e.i(t.metaChange)
+	e.i(t.metaFrozen)
 	return e.b
 }
 
@@ -303,15 +309,18 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	t.nextOutput = d.u()
 	t.openJobs = d.i()
 	t.nextGarbage, t.baseFloor = d.i(), d.i()
-	if d.bool() {
-		t.resharding, t.base = decReshard(&d)
+	t.resharding, t.base = decReshard(&d)
+	t.refs = decRefs(&d)
+	for n := d.count(); n > 0; n-- {
+		t.expiring = append(t.expiring, d.i())
 	}
+	t.metaChange, t.metaFrozen = d.i(), d.i()
 	return t, d.done("table state")
 }
 
 func (s *shard) encode() []byte {
 	var e enc
-	e.u(2)
+	e.u(1)
 	e.str(s.topic)
 	e.i(s.firstClaim)
 	e.i(s.epoch)
@@ -328,7 +337,6 @@ func (s *shard) encode() []byte {
 	encRef(&e, &s.index)
 	e.u(s.framing)
 	e.bool(s.retired)
-	e.bool(s.paid)
 	for _, v := range countList(&s.counts) {
 		e.i(*v)
 	}
@@ -338,7 +346,7 @@ func (s *shard) encode() []byte {
 func decodeShard(id shardID, b []byte) (*shard, error) {
 	d := dec{b: b}
 	s := &shard{id: id}
-	if d.u() != 2 {
+	if d.u() != 1 {
 		d.fail()
 	}
 	s.topic = d.str()
@@ -357,7 +365,6 @@ func decodeShard(id shardID, b []byte) (*shard, error) {
 	s.index = decRef(&d)
 	s.framing = d.u()
 	s.retired = d.bool()
-	s.paid = d.bool()
 	for _, v := range countList(&s.counts) {
 		*v = d.i()
 	}

@@ -320,6 +320,12 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 				s.SourceEnd, s.RequestEnd = n[record.ClaimSourceEnd], n[record.ClaimRequestEnd]
 			}
 		})
+	case *record.AlterRefs, *record.ExpireSnapshots:
+		d.change(m, func(t *statestore.TableInfo) {
+			if m.Outcome.Changed {
+				t.LastChange, t.Changes = m.Offset, true
+			}
+		})
 	case *record.RetireShard:
 		d.change(m, func(t *statestore.TableInfo) {
 			s := shardIn(t, &v.Shard, m.Offset)
@@ -361,7 +367,10 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 			if h.Through = v.Build; first {
 				h.Through = t.ID
 			}
-			h.Build, h.SnapshotID, h.Sequence, h.TimestampMs = v.Build, v.SnapshotID, v.Sequence, v.TimestampMs
+			h.Build, h.Sequence, h.TimestampMs = v.Build, v.Sequence, v.TimestampMs
+			if v.SnapshotID != 0 {
+				h.SnapshotID = v.SnapshotID
+			}
 			h.MetadataVersion, h.MetadataPath, h.MetadataHash = v.MetadataVersion, v.MetadataPath, v.MetadataHash
 			t.Pending = nil
 			t.Changes = t.LastChange > h.Through

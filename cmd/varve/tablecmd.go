@@ -18,7 +18,7 @@ func (a *app) tableCommand() *cobra.Command {
 	return group("table", "Create, list, show, alter and drop tables",
 		"  varve table list\n  varve table show shop.orders\n  varve table alter shop.orders --add \"note string\"",
 		a.tableCreateCommand(), a.tableListCommand(), a.tableShowCommand(), a.tableAlterCommand(), a.tableDropCommand(),
-		a.tableReshardCommand(), a.tableSkipCommand(), a.tableRetireCommand())
+		a.tableTagCommand(), a.tableBranchCommand(), a.tableRefsCommand(), a.tableReshardCommand(), a.tableSkipCommand(), a.tableRetireCommand())
 }
 
 func (a *app) tableCreateCommand() *cobra.Command {
@@ -385,6 +385,8 @@ func accepted(out *record.OutcomeMessage, table, what string) error {
 		return usagef("%w; \"varve table show %s\" lists its shards", err, table)
 	case record.BadReshard:
 		return badReshard(out, err)
+	case record.NoSnapshot, record.SnapshotHeld:
+		return refusedSnapshot(out, table, err)
 	case record.ReshardOpen:
 		return fmt.Errorf("%w: the topic is being divided anew already; \"varve table show %s\" tells how far", err, table)
 	case record.SourceRange:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -151,6 +152,12 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
 	case *record.Reshard:
 		return fmt.Sprintf("%s: %d partitions, %d shards to drain", v.Topic, v.Partitions, len(v.Ends))
+	case *record.AlterRefs:
+		return fmt.Sprintf("%d branches and tags set, %d dropped", len(v.Set), len(v.Drop))
+	case *record.ExpireSnapshots:
+		return fmt.Sprintf("%d named, those before %s but the last %d", len(v.Snapshots), time.UnixMilli(v.BeforeMs).UTC().Format(time.RFC3339), v.KeepLast)
+	case *record.Rollback:
+		return fmt.Sprintf("to snapshot %d: %d files, %d vectors", v.Snapshot, len(v.Files), len(v.Vectors))
 	case *record.RetireShard:
 		return fmt.Sprintf("%s/%d", v.Shard.Topic, v.Shard.Partition)
 	case *record.AlterTable:

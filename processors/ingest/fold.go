@@ -82,6 +82,10 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 	for i := range s.flight[0].files {
 		s.side.Files[s.flight[0].files[i].ID] = fileInfo{Record: m.Offset, Added: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 	}
+	s.tally.Add(&s.flight[0].tally)
+	if s.cfg.Tallied != nil {
+		s.cfg.Tallied(&s.flight[0].tally)
+	}
 	if s.flight[0].pays {
 		s.side.Debts = nil
 	}

@@ -73,6 +73,9 @@ func (n *next) end(f *statestore.FrozenCut, b *base) (err error) {
 				return err
 			}
 		}
+		if err := applyRefs(n.meta, &f.Refs); err != nil {
+			return fmt.Errorf("%w: %w", ErrInconsistent, err)
+		}
 		if err := n.meta.RemoveSnapshots(unreferenced(n.meta, f.Expire)); err != nil {
 			return fmt.Errorf("%w: %w", ErrInconsistent, err)
 		}

@@ -101,12 +101,14 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		}
 		c.Updates = append(c.Updates, restcat.AddSnapshot(n.meta.Snapshot(n.id)), restcat.SetRef(iceberg.MainBranch, "branch", n.id, kept))
 	}
+	asserts, refs := refUpdates(meta, &f.Refs)
+	c.Requirements, c.Updates = append(c.Requirements, asserts...), append(c.Updates, refs...)
 	expire := slices.DeleteFunc(unreferenced(meta, f.Expire), func(id int64) bool { return meta.Snapshot(id) == nil })
 	if len(expire) > 0 {
 		c.Updates = append(c.Updates, restcat.RemoveSnapshots(expire))
 	}
 	if len(c.Updates) == 0 {
-		// A change of the definition that the catalog has already.
+		// A change of the definition, or of refs, that the catalog has already.
 		n.result.Committed.MetadataPath = f.Head.MetadataPath
 		return n.result, nil
 	}

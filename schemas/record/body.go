@@ -52,6 +52,12 @@ func New(t Type) any {
 		return new(CollectFiles)
 	case TypeFilesCollected:
 		return new(FilesCollected)
+	case TypeAlterRefs:
+		return new(AlterRefs)
+	case TypeExpireSnapshots:
+		return new(ExpireSnapshots)
+	case TypeRollback:
+		return new(Rollback)
 	case TypeReshard:
 		return new(Reshard)
 	}
@@ -102,6 +108,12 @@ func TypeOf(v any) Type {
 		return TypeCollectFiles
 	case FilesCollected, *FilesCollected:
 		return TypeFilesCollected
+	case AlterRefs, *AlterRefs:
+		return TypeAlterRefs
+	case ExpireSnapshots, *ExpireSnapshots:
+		return TypeExpireSnapshots
+	case Rollback, *Rollback:
+		return TypeRollback
 	case Reshard, *Reshard:
 		return TypeReshard
 	}
@@ -152,6 +164,12 @@ func walk(v visitor, x any) bool {
 		collectFilesFields(v, r)
 	case *FilesCollected:
 		filesCollectedFields(v, r)
+	case *AlterRefs:
+		alterRefsFields(v, r)
+	case *ExpireSnapshots:
+		expireSnapshotsFields(v, r)
+	case *Rollback:
+		rollbackFields(v, r)
 	case *Reshard:
 		reshardFields(v, r)
 	case SetApplyVersion:
@@ -194,6 +212,12 @@ func walk(v visitor, x any) bool {
 		collectFilesFields(v, &r)
 	case FilesCollected:
 		filesCollectedFields(v, &r)
+	case AlterRefs:
+		alterRefsFields(v, &r)
+	case ExpireSnapshots:
+		expireSnapshotsFields(v, &r)
+	case Rollback:
+		rollbackFields(v, &r)
 	case Reshard:
 		reshardFields(v, &r)
 	default:

@@ -56,6 +56,54 @@ func widenColumnFields(v visitor, c *WidenColumn) {
 	v.columnType("type", &c.Type)
 }
 
+func alterRefsFields(v visitor, r *AlterRefs) {
+	records(v, "set", &r.Set, 3, tableRefFields)
+	array(v, "drop", &r.Drop, 1, func(v visitor, s *string) { v.str("", s) })
+}
+
+func tableRefFields(v visitor, r *TableRef) {
+	v.str("name", &r.Name)
+	v.bool("branch", &r.Branch)
+	v.long("snapshot", &r.Snapshot)
+}
+
+func expireSnapshotsFields(v visitor, r *ExpireSnapshots) {
+	v.long("before_ms", &r.BeforeMs)
+	v.long("keep_last", &r.KeepLast)
+	longs(v, "snapshots", &r.Snapshots)
+}
+
+func rollbackFields(v visitor, r *Rollback) {
+	v.long("snapshot", &r.Snapshot)
+	v.str("manifest_list", &r.ManifestList)
+	records(v, "manifests", &r.Manifests, 5, manifestFields)
+	records(v, "puffins", &r.Puffins, 2, puffinFields)
+	records(v, "files", &r.Files, 7, keptFileFields)
+	records(v, "vectors", &r.Vectors, 8, keptVectorFields)
+	v.text("cause", &r.Cause)
+}
+
+func keptFileFields(v visitor, f *KeptFile) {
+	v.uint64("file", &f.File)
+	v.long("rows", &f.Rows)
+	v.long("first_row_id", &f.FirstRowID)
+	v.long("record", &f.Record)
+	v.long("epoch", &f.Epoch)
+	v.bytes("name", &f.Name)
+	v.int32("manifest", &f.Manifest)
+}
+
+func keptVectorFields(v visitor, x *KeptVector) {
+	v.uint64("file", &x.File)
+	v.int32("puffin", &x.Puffin)
+	v.long("offset", &x.Offset)
+	v.long("length", &x.Length)
+	v.long("cardinality", &x.Cardinality)
+	v.long("sequence", &x.Sequence)
+	v.int32("manifest", &x.Manifest)
+	v.bytes("dead", &x.Dead)
+}
+
 func dropTableFields(visitor, *DropTable) {}
 
 func claimShardFields(v visitor, r *ClaimShard) {

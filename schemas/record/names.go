@@ -13,7 +13,7 @@ var typeNames = []string{
 	TypeForeignSnapshot: "ForeignSnapshot", TypeCatalogBase: "CatalogBase", TypeRollback: "Rollback",
 	TypeExpireSnapshots: "ExpireSnapshots", TypeCollectFiles: "CollectFiles",
 	TypeFilesCollected: "FilesCollected", TypeRequestErasure: "RequestErasure",
-	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard",
+	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard", TypeAlterRefs: "AlterRefs",
 }
 
 var codeNames = []string{
@@ -37,6 +37,7 @@ var reasonNames = []string{
 	BadOutputs: "bad outputs", BadMap: "bad map", WrongDead: "wrong dead set",
 	ReshardOpen: "reshard open", BadReshard: "bad reshard",
 	Reachable: "reachable", NoCollection: "no collection",
+	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
 }
 
 func nameOf(names []string, n int, what string) string {

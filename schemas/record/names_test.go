@@ -3,12 +3,12 @@ package record
 import "testing"
 
 func TestNames(t *testing.T) {
-	for typ := TypeSetApplyVersion; typ <= TypeReshard; typ++ {
+	for typ := TypeSetApplyVersion; typ <= TypeAlterRefs; typ++ {
 		if got, ok := ParseType(typ.String()); !ok || got != typ {
 			t.Errorf("%d is %q, which reads %d %v", typ, typ, got, ok)
 		}
 	}
-	for _, bad := range []string{"", "type 0", "appendrows", "type 31"} {
+	for _, bad := range []string{"", "type 0", "appendrows", "type 32"} {
 		if got, ok := ParseType(bad); ok {
 			t.Errorf("%q reads %s", bad, got)
 		}
@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for got, want := range map[string]string{
-		Type(0).String(): "type 0", Type(31).String(): "type 31", Type(255).String(): "type 255",
+		Type(0).String(): "type 0", Type(32).String(): "type 32", Type(255).String(): "type 255",
 		Code(0).String(): "code 0", Code(6).String(): "code 6", Reason(999).String(): "reason 999",
 		Undecodable.String(): "undecodable", NotActive.String(): "not active", IDReused.String(): "id reused",
 		TooOld.String(): "too old", NoBase.String(): "no base", OutOfRange.String(): "out of range",

@@ -72,6 +72,11 @@ const (
 	// Of CollectFiles' items and FilesCollected (G2, G3).
 	Reachable    Reason = 50 // something may still need the object
 	NoCollection Reason = 51 // no CollectFiles of that offset waits
+	// Of AlterRefs, ExpireSnapshots and Rollback (S12, G1, G2).
+	NoSnapshot   Reason = 52 // number 0: a snapshot that the table does not retain, or is about to lose
+	SnapshotHeld Reason = 53 // number 0: one that is the head, or that a branch or tag names
+	BadRef       Reason = 54 // number 0: 1 order, 2 name, 3 another kind, 4 not there, 5 too many
+	BadRollback  Reason = 55 // number 0: 1 form, 2 a file, 3 a vector, 4 not what the snapshot lists; 1: which
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its

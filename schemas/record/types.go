@@ -40,6 +40,7 @@ const (
 	TypeRequestErasure    Type = 28
 	TypeErasureProgress   Type = 29
 	TypeReshard           Type = 30
+	TypeAlterRefs         Type = 31
 )
 
 // Form is the envelope's form; a newer one is "not active" (L8).
@@ -155,6 +156,68 @@ type Policy struct {
 	CommitIntervalMs int64
 	RetentionMs      int64
 	RetentionCount   int64
+}
+
+// TableRef is a branch or tag of a table. It keeps its snapshot from expiry.
+type TableRef struct {
+	Name     string
+	Branch   bool // else a tag
+	Snapshot int64
+}
+
+// AlterRefs makes, moves and drops branches and tags (S12). All of it is
+// accepted or nothing: every snapshot that it names must be retained, every
+// name that it drops must be there, and a name keeps its kind. Branch main
+// moves with cuts and Rollback alone.
+type AlterRefs struct {
+	Set  []TableRef // ascending by name
+	Drop []string   // ascending
+}
+
+// ExpireSnapshots removes snapshots on demand (G2): those listed, and those
+// that are older than BeforeMs and not among the last KeepLast. What a branch
+// or tag names stays, and so does the head.
+type ExpireSnapshots struct {
+	BeforeMs  int64   // 0: none by age and count
+	KeepLast  int64   // at least 1 where BeforeMs is given
+	Snapshots []int64 // ascending
+}
+
+// Rollback makes a retained snapshot the table's head again (G1). It carries
+// all that the snapshot lists; apply holds that against the digest that the
+// state kept when the snapshot was committed, and owners of shards make their
+// key indexes of it.
+type Rollback struct {
+	Snapshot     int64
+	ManifestList string
+	Manifests    []ManifestInfo // no Replaces
+	Puffins      []PuffinInfo
+	Files        []KeptFile   // ascending by file
+	Vectors      []KeptVector // ascending by file
+	Cause        string       // for people
+}
+
+// KeptFile is a data file that a snapshot lists, as the state knows it.
+type KeptFile struct {
+	File       uint64
+	Rows       int64
+	FirstRowID int64
+	Record     int64  // offset of the record that added it
+	Epoch      int64  // of its AppendRows, -1: a job wrote it
+	Name       []byte // 16 bytes where a job wrote it, else empty
+	Manifest   int32  // index into Rollback.Manifests
+}
+
+// KeptVector is a vector that a snapshot lists, and what it holds.
+type KeptVector struct {
+	File        uint64
+	Puffin      int32 // index into Rollback.Puffins
+	Offset      int64
+	Length      int64
+	Cardinality int64
+	Sequence    int64
+	Manifest    int32  // index into Rollback.Manifests
+	Dead        []byte // canonical position set
 }
 
 // DropTable frees the name. Files stay where they are.

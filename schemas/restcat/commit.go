@@ -132,6 +132,11 @@ func SetRef(name, kind string, snapshot int64, extra []iceberg.Member) Update {
 	return object(m)
 }
 
+// RemoveRef drops a branch or tag.
+func RemoveRef(name string) Update {
+	return object(map[string]any{"action": "remove-snapshot-ref", "ref-name": name})
+}
+
 // RemoveSnapshots expires snapshots.
 func RemoveSnapshots(ids []int64) Update {
 	return object(map[string]any{"action": "remove-snapshots", "snapshot-ids": ids})
