@@ -95,8 +95,10 @@ type NodeOptions struct {
 	// Default: the tables' own folders.
 	Remote *restclient.Options
 	// Jobs say how compaction jobs are planned and executed.
-	Jobs   JobOptions
-	Logger *slog.Logger
+	Jobs JobOptions
+	// Garbage says when what no reader reaches any more is deleted.
+	Garbage GarbageOptions
+	Logger  *slog.Logger
 }
 
 // Node runs roles over one deployment.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/collector"
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/processors/state"
 	"github.com/varve-io/varve/schemas/record"
@@ -44,6 +45,8 @@ type stateWorker struct {
 	pub       *publisher.Publisher
 	keeper    *keeper
 	desk      *jobDesk // nil: the node plans and sends no jobs
+	gcMu      sync.Mutex
+	gc        *collector.Collector // under gcMu
 	log       *slog.Logger
 
 	mu       sync.Mutex
@@ -104,7 +107,11 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	if n.remote != nil {
 		config.Remote = n.remote
 	}
+	if g := n.opt.Garbage.Grace; g != 0 {
+		config.Grace = max(g, time.Nanosecond)
+	}
 	w.pub = publisher.New(config)
+	w.gc = collector.New(collector.Config{State: st, Store: n.store, Catalog: w.pub, Grace: n.opt.Garbage.Grace})
 	h := st.Head()
 	if h.Offset >= 0 {
 		if h.Deployment != n.id || h.Partition != p {
@@ -298,6 +305,7 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	pubs.Go(func() { w.keepCheckpoints(ctx) })
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
+		pubs.Go(func() { w.collecting(ctx) })
 	}
 	if w.desk != nil {
 		pubs.Go(func() { w.desk.run(ctx) })
