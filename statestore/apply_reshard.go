@@ -125,7 +125,7 @@ func (s *Store) divide(r *Record, t *table) error {
 			base.From = append(base.From, Inherited{Partition: id.partition, Index: sh.index, Base: before})
 			t.baseFloor = min(t.baseFloor, sh.indexHorizon)
 		}
-		sh.index, sh.paid, sh.dirty = record.Ref{}, false, true
+		sh.index, sh.dirty = record.Ref{}, true
 	}
 	t.resharding, t.base, t.dirty = nil, base, true
 	s.effect('n', t.id, x.Offset)

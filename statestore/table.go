@@ -146,7 +146,6 @@ type shard struct {
 	index         record.Ref
 	framing       uint64
 	retired       bool
-	paid          bool // an append was accepted since the topic was divided anew
 	counts        record.Counts
 
 	dirty bool
@@ -343,7 +342,7 @@ func decodeTable(id int64, b []byte) (*table, error) {
 
 func (s *shard) encode() []byte {
 	var e enc
-	e.u(2)
+	e.u(1)
 	e.str(s.topic)
 	e.i(s.firstClaim)
 	e.i(s.epoch)
@@ -360,7 +359,6 @@ func (s *shard) encode() []byte {
 	encRef(&e, &s.index)
 	e.u(s.framing)
 	e.bool(s.retired)
-	e.bool(s.paid)
 	for _, v := range countList(&s.counts) {
 		e.i(*v)
 	}
@@ -370,7 +368,7 @@ func (s *shard) encode() []byte {
 func decodeShard(id shardID, b []byte) (*shard, error) {
 	d := dec{b: b}
 	s := &shard{id: id}
-	if d.u() != 2 {
+	if d.u() != 1 {
 		d.fail()
 	}
 	s.topic = d.str()
@@ -389,7 +387,6 @@ func decodeShard(id shardID, b []byte) (*shard, error) {
 	s.index = decRef(&d)
 	s.framing = d.u()
 	s.retired = d.bool()
-	s.paid = d.bool()
 	for _, v := range countList(&s.counts) {
 		*v = d.i()
 	}

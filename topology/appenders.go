@@ -64,10 +64,21 @@ const (
 	dlqClassHeader     = "__connect.errors.exception.class.name"
 	dlqMessageHeader   = "__connect.errors.exception.message"
 	dlqStageHeader     = "__connect.errors.stage"
+	// Headers of varve's own: the table that refused the event, that the letter
+	// has no event, and on an event that is published again, the letter it was.
+	letterTableHeader = "varve.table"
+	stubHeader        = "varve.stub"
+	retriedHeader     = "varve.retried-letter"
 	// maxLetterHeaders bounds the headers that a letter keeps of its event, in bytes.
 	maxLetterHeaders = 64 << 10
 	maxLetterReason  = 1024
 )
+
+// letterHeaders are those that a letter has before its event's own.
+var letterHeaders = map[string]bool{
+	dlqTopicHeader: true, dlqPartitionHeader: true, dlqOffsetHeader: true, dlqClassHeader: true, dlqMessageHeader: true, dlqStageHeader: true,
+	letterTableHeader: true, stubHeader: true,
+}
 
 // letterSender sends dead letters to <source>.dlq, made when first needed.
 type letterSender struct {
@@ -110,6 +121,7 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 			{Key: dlqClassHeader, Value: []byte("varve." + l.Reject.Code)},
 			{Key: dlqMessageHeader, Value: []byte(reason)},
 			{Key: dlqStageHeader, Value: []byte("VALUE_CONVERTER")},
+			{Key: letterTableHeader, Value: []byte(l.Table)},
 		},
 	}
 	size := 0
@@ -122,7 +134,7 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 	if len(e.Key)+len(e.Value) > DefaultSourceBatchBytes-maxLetterHeaders-4096 {
 		// Too large to carry on: a stub that says where it is.
 		e.Key, e.Value = nil, nil
-		e.Headers = append(e.Headers[:6:6], Header{Key: "varve.stub", Value: []byte("the event is too large for a dead letter; read it at its topic, partition and offset")})
+		e.Headers = append(e.Headers[:7:7], Header{Key: stubHeader, Value: []byte("the event is too large for a dead letter; read it at its topic, partition and offset")})
 	}
 	s.producer.Append(s.ctx, s.topic, 0, e, func(_ int64, err error) {
 		s.box.post(func() { done(notTaken(err)) })

@@ -20,15 +20,28 @@ type Letter struct {
 
 	Code   string
 	Reason string // names columns and offsets, never values
+	Table  string // that refused it; letters of older versions do not say
+	// Retried is the offset of the letter whose event was published again and
+	// refused again, -1: none.
+	Retried int64
+	// Stub says that the event was too large for a letter.
+	Stub bool
+
+	// The event itself, and its own headers. They may be personal data.
+	Key, Value []byte
+	Headers    []Header
 }
 
 // lettersAtATime bounds what is read of dead letters before fn has them.
 const lettersAtATime = 1024
 
+// LettersTopic is the topic of a source topic's dead letters.
+func LettersTopic(source string) string { return source + ".dlq" }
+
 // DeadLetters calls fn with the dead letters of a source topic that are there
 // now, in order.
 func (n *Conn) DeadLetters(ctx context.Context, source string, fn func(*Letter) error) error {
-	topic := source + ".dlq"
+	topic := LettersTopic(source)
 	ends, err := n.admin.Offsets(ctx, topic)
 	if errors.Is(err, ErrNoTopic) {
 		return nil // made with the first letter
@@ -74,14 +87,25 @@ func (n *Conn) lettersOf(ctx context.Context, topic string, partition int32, end
 // varve's, so the first of a name counts. A topic of letters may hold records
 // of others, too: what is missing stays empty, numbers -1.
 func letterOf(r *LogRecord) *Letter {
-	l := &Letter{Offset: r.Offset, TimeMs: r.TimeMs, Partition: -1, SourceOffset: -1}
+	l := &Letter{Offset: r.Offset, TimeMs: r.TimeMs, Partition: -1, SourceOffset: -1, Retried: -1, Key: r.Key, Value: r.Value}
 	seen := map[string]bool{}
 	for _, h := range r.Headers {
-		if seen[h.Key] {
+		if h.Key == retriedHeader {
+			if v, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
+				l.Retried = v
+			}
+			continue
+		}
+		if seen[h.Key] || !letterHeaders[h.Key] {
+			l.Headers = append(l.Headers, h)
 			continue
 		}
 		seen[h.Key] = true
 		switch h.Key {
+		case letterTableHeader:
+			l.Table = string(h.Value)
+		case stubHeader:
+			l.Stub = true
 		case dlqTopicHeader:
 			l.Topic = string(h.Value)
 		case dlqPartitionHeader:

@@ -14,6 +14,7 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/state"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/checkpoint"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -28,11 +29,12 @@ type VerifyOptions struct {
 	Deployment string
 	Expect     [16]byte // the deployment's id, zeros: not known
 	Store      objstore.Store
-	Scratch    string   // an empty folder, for states and sorted runs
-	Tables     []string // nil: all
-	Full       bool     // from the log's beginning, not from a checkpoint
-	Deep       bool     // read footers, vectors and keys
-	Source     bool     // fold the source topics; from the log's beginning
+	Scratch    string              // an empty folder, for states and sorted runs
+	Tables     []string            // nil: all
+	Full       bool                // from the log's beginning, not from a checkpoint
+	Deep       bool                // read footers, vectors and keys
+	Source     bool                // fold the source topics; from the log's beginning
+	Registry   source.SchemaSource // of the source topics' formats, nil: none
 	Told       func(what string, done, all int64)
 	Logger     *slog.Logger
 }
@@ -78,10 +80,10 @@ type verifier struct {
 	store    *statestore.Store
 	scratch  string
 	indexes  []*localIndex
-	touched  map[int64]int64               // by table: newest offset that changed its files
-	asked    map[int64][]record.DeleteKeys // by table: requests by key
-	skipped  map[int64]bool                // by table: source ends that a user moved
-	complete bool                          // from the log's beginning
+	touched  map[int64]int64        // by table: newest offset that changed its files
+	taken    map[int64]*takenSource // by table: when its source was taken, and requests by key
+	skipped  map[int64]bool         // by table: source ends that a user moved
+	complete bool                   // from the log's beginning
 }
 
 func (v *verifier) find(check, table, format string, args ...any) {
@@ -134,7 +136,7 @@ func Verify(ctx context.Context, o VerifyOptions) (out *Verified, err error) {
 		v := &verifier{
 			o: &o, out: out, bodies: processors.NewBodies(o.Store, o.Deployment), src: src, part: &src.parts[i],
 			scratch: filepath.Join(o.Scratch, fmt.Sprint(src.parts[i].partition)),
-			touched: map[int64]int64{}, asked: map[int64][]record.DeleteKeys{}, skipped: map[int64]bool{},
+			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{},
 		}
 		if err := v.run(ctx, starts[i], seen); err != nil {
 			return nil, fmt.Errorf("verify %s: %w", v.part.name, err)
@@ -386,19 +388,29 @@ func (v *verifier) note(ctx context.Context, r *statestore.Record, m *record.Out
 		v.touched[m.TableID] = m.Offset
 	case record.TypeSkipSource:
 		v.skipped[m.TableID] = true
-	case record.TypeDeleteKeys:
-		env, body, err := v.bodies.Open(ctx, r.Key, r.Header, r.Value)
-		if err != nil {
-			return err
-		}
-		x, err := record.DecodeBody(env.Type, env.TypeVersion, body)
-		if err != nil {
-			return err
-		}
-		if d, ok := x.(*record.DeleteKeys); ok {
-			v.asked[m.TableID] = append(v.asked[m.TableID], *d)
-		}
 	}
+	if !v.o.Source || m.Outcome.Code != record.Accepted {
+		return nil
+	}
+	switch m.Type {
+	case record.TypeAppendRows, record.TypeClaimShard, record.TypeDeleteKeys:
+	default:
+		return nil
+	}
+	env, body, err := v.bodies.Open(ctx, r.Key, r.Header, r.Value)
+	if err != nil {
+		return err
+	}
+	x, err := record.DecodeBody(env.Type, env.TypeVersion, body)
+	if err != nil {
+		return err
+	}
+	t := v.taken[m.TableID]
+	if t == nil {
+		t = &takenSource{runs: map[sourceShard][]takenRun{}}
+		v.taken[m.TableID] = t
+	}
+	t.note(m.Offset, x)
 	return nil
 }
 

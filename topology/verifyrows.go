@@ -2,25 +2,20 @@ package topology
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
-	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/keyindex"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -32,6 +27,7 @@ type localIndex struct {
 	table     int64
 	topic     [16]byte
 	partition int32
+	base      int64 // the division of its topic that it began with, 0: none
 	index     *keyindex.Index
 }
 
@@ -52,8 +48,14 @@ func (v *verifier) openIndexes() error {
 	}
 	for _, e := range es {
 		parts := strings.Split(e.Name(), "-")
-		if len(parts) != 3 || !e.IsDir() {
+		if len(parts) < 3 || len(parts) > 4 || !e.IsDir() {
 			continue
+		}
+		base := int64(0)
+		if len(parts) == 4 {
+			if base, err = strconv.ParseInt(parts[3], 10, 64); err != nil {
+				continue
+			}
 		}
 		table, err1 := strconv.ParseInt(parts[0], 10, 64)
 		p, err2 := strconv.ParseInt(parts[2], 10, 32)
@@ -96,7 +98,7 @@ func (v *verifier) openIndexes() error {
 			}
 			continue
 		}
-		v.indexes = append(v.indexes, &localIndex{name: e.Name(), table: table, topic: topic, partition: int32(p), index: index})
+		v.indexes = append(v.indexes, &localIndex{name: e.Name(), table: table, topic: topic, partition: int32(p), base: base, index: index})
 	}
 	return nil
 }
@@ -178,11 +180,17 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 	}); err != nil || t == nil || !v.wants(t.Name) || !t.Definition.Keyed() {
 		return err
 	}
+	var mines []*localIndex
+	divided := int64(-1)
 	for i := range t.Shards {
 		s := &t.Shards[i]
+		base := int64(0)
+		if t.Base != nil && t.Base.TopicID == s.TopicID {
+			base, divided = t.Base.Offset, t.Base.Offset
+		}
 		var mine *localIndex
 		for _, x := range v.indexes {
-			if x.table == id && x.partition == s.Partition && x.topic == s.TopicID {
+			if x.table == id && x.partition == s.Partition && x.topic == s.TopicID && x.base == base {
 				mine = x
 			}
 		}
@@ -194,6 +202,7 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 			v.skip("table %s: its key indexes stand at different offsets, and the table changed between; stop the node to compare them", t.Name)
 			return nil
 		}
+		mines = append(mines, mine)
 	}
 	files, entries := newSortedRuns(v.scratch), newSortedRuns(v.scratch)
 	defer func() { err = errors.Join(err, files.close(), entries.close()) }()
@@ -203,10 +212,7 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 	}, known); err != nil {
 		return err
 	}
-	for _, x := range v.indexes {
-		if x.table != id {
-			continue
-		}
+	for _, x := range mines {
 		if err := x.index.Verify(); err != nil {
 			v.find("index", t.Name, "key index %s is damaged: %v; stop the node and remove the folder: it is built again", x.name, err)
 			return nil
@@ -221,16 +227,21 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 			return err
 		}
 	}
-	return v.joinIndex(t, files, entries, known)
+	return v.joinIndex(t, divided, files, entries, known)
 }
 
 type indexedFile struct {
-	rows int64
-	path string
-	dead []byte
+	rows   int64
+	path   string
+	dead   []byte
+	record int64 // of its append; -1: a job wrote it
 }
 
-func (v *verifier) joinIndex(t *statestore.TableInfo, files, entries *sortedRuns, known map[uint64]indexedFile) error {
+// joinIndex holds live rows against entries. The shards of a topic that was
+// divided anew at an offset (-1: never) began with all keys (A11): several may
+// have an entry of a row, and one that does not own the key does not learn that
+// its row died, if that was written before.
+func (v *verifier) joinIndex(t *statestore.TableInfo, divided int64, files, entries *sortedRuns, known map[uint64]indexedFile) error {
 	fs, err := files.sorted()
 	if err != nil {
 		return err
@@ -255,10 +266,12 @@ func (v *verifier) joinIndex(t *statestore.TableInfo, files, entries *sortedRuns
 			v.find("index", t.Name, "row %d of %s is live, and its key has no entry of it in the key index", f.b, path(f))
 		case f == nil || x.compare(f) < 0:
 			switch file, ok := known[x.a]; {
+			case !ok && divided >= 0:
 			case !ok:
 				v.find("index", t.Name, "the key index names row %d of file %d, which is not there any more", x.b, x.a)
 			case int64(x.b) >= file.rows:
 				v.find("index", t.Name, "the key index names row %d of %s, which has %d", x.b, file.path, file.rows)
+			case divided >= 0 && file.record <= divided && isDead(file.dead, x.b):
 			case isDead(file.dead, x.b):
 				v.find("index", t.Name, "the key index names row %d of %s, which is dead", x.b, file.path)
 			default:
@@ -283,12 +296,17 @@ func (v *verifier) joinIndex(t *statestore.TableInfo, files, entries *sortedRuns
 			}
 		}
 		if step >= 0 {
-			if lastEntry != nil && lastEntry.hi == x.hi && lastEntry.lo == x.lo {
+			if lastEntry != nil && lastEntry.hi == x.hi && lastEntry.lo == x.lo && divided < 0 {
 				v.find("index", t.Name, "one key has two entries: row %d of %s and row %d of %s", lastEntry.b, path(lastEntry), x.b, path(x))
 			}
 			lastEntry = x
-			if x, err = is.next(); err != nil {
-				return err
+			for x != nil && x.compare(lastEntry) == 0 {
+				if x, err = is.next(); err != nil {
+					return err
+				}
+				if divided < 0 {
+					break
+				}
 			}
 		}
 	}
@@ -334,7 +352,10 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 		}
 		path := dataPath(t, f)
 		if known != nil {
-			known[f.ID] = indexedFile{f.Rows, path, deadSet(f)}
+			known[f.ID] = indexedFile{f.Rows, path, deadSet(f), f.Record}
+			if f.Name != ([16]byte{}) {
+				known[f.ID] = indexedFile{f.Rows, path, deadSet(f), -1}
+			}
 		}
 		dead, err := dv.ReadBitmap(deadSet(f))
 		if err != nil {
@@ -402,279 +423,4 @@ func indexKeyOf(enc *rows.KeyEncoder, deployment [16]byte, key []byte) keyindex.
 	}
 	hi, lo := rows.Hash128(deployment, key)
 	return keyindex.Key{Hi: hi, Lo: lo}
-}
-
-// rowHasher hashes the values of rows.
-type rowHasher struct{ b []byte }
-
-func (h *rowHasher) row(cols []rows.Column, i int) [2]uint64 {
-	h.b = h.b[:0]
-	for j := range cols {
-		c := &cols[j]
-		if c.IsNull(i) {
-			h.b = append(h.b, 0)
-			continue
-		}
-		h.b = append(h.b, 1)
-		switch c.Storage {
-		case rows.Ints:
-			h.b = binary.BigEndian.AppendUint64(h.b, uint64(c.Ints[i]))
-		case rows.Floats:
-			h.b = binary.BigEndian.AppendUint64(h.b, math.Float64bits(c.Floats[i]))
-		default:
-			v := c.BytesAt(i)
-			h.b = append(binary.BigEndian.AppendUint64(h.b, uint64(len(v))), v...)
-		}
-	}
-	s := sha256.Sum256(h.b)
-	// The last bits of the second word are an event's flags.
-	return [2]uint64{binary.BigEndian.Uint64(s[:]), binary.BigEndian.Uint64(s[8:]) &^ 3}
-}
-
-// Flags of a source event in an item's d.
-const (
-	eventDelete   = 1
-	eventHasOrder = 2
-)
-
-// source folds a table's source topics by key, up to where its shards have
-// read, and holds what comes out against the table's live rows, row by row.
-func (v *verifier) source(ctx context.Context, t *statestore.TableInfo) (err error) {
-	if v.skipped[t.ID] {
-		v.skip("table %s: a user moved a source end past events; the source is not compared", t.Name)
-		return nil
-	}
-	if !v.complete {
-		v.skip("table %s: the log's beginning is gone; the source is not compared", t.Name)
-		return nil
-	}
-	d := t.Definition
-	keyed := d.Keyed()
-	events, lake := newSortedRuns(v.scratch), newSortedRuns(v.scratch)
-	defer func() { err = errors.Join(err, events.close(), lake.close()) }()
-	for i := range t.Shards {
-		if ok, err := v.sourceEvents(ctx, t, &t.Shards[i], events); err != nil || !ok {
-			return err
-		}
-	}
-	if err := v.liveRows(ctx, t, true, func(f *statestore.FileInfo, k keyindex.Key, row int64, h [2]uint64) error {
-		if !keyed {
-			k = keyindex.Key{Hi: h[0], Lo: h[1]}
-		}
-		return lake.add(item{hi: k.Hi, lo: k.Lo, a: f.ID, b: uint64(row), c: h[0], d: h[1]})
-	}, nil); err != nil {
-		return err
-	}
-	asked, err := v.askedKeys(ctx, t)
-	if err != nil {
-		return err
-	}
-	es, err := events.sorted()
-	if err != nil {
-		return err
-	}
-	ls, err := lake.sorted()
-	if err != nil {
-		return err
-	}
-	return v.joinSource(t, keyed, es, ls, asked)
-}
-
-// askedKeys are the keys that requests deleted: what the source says of them is
-// not the whole truth.
-func (v *verifier) askedKeys(ctx context.Context, t *statestore.TableInfo) (map[keyindex.Key]bool, error) {
-	out := map[keyindex.Key]bool{}
-	if len(v.asked[t.ID]) == 0 {
-		return out, nil
-	}
-	enc, err := rows.NewKeyEncoder(t.Definition.Schema(), t.Definition.Key)
-	if err != nil {
-		return nil, err
-	}
-	for i := range v.asked[t.ID] {
-		b, err := v.bodies.Get(ctx, &v.asked[t.ID][i].Keys)
-		if err != nil {
-			v.skip("table %s: the keys of a delete request cannot be read (%v); rows that it deleted are told as missing", t.Name, err)
-			continue
-		}
-		var k record.KeysBody
-		if err := record.DecodeKeysBody(b, &k); err != nil {
-			return nil, err
-		}
-		for _, key := range k.Keys {
-			out[indexKeyOf(enc, v.store.Head().Deployment, key)] = true
-		}
-	}
-	v.skip("table %s: %d keys were deleted by requests and are not compared with the source", t.Name, len(out))
-	return out, nil
-}
-
-func (v *verifier) joinSource(t *statestore.TableInfo, keyed bool, es, ls *sortedItems, asked map[keyindex.Key]bool) error {
-	e, err := es.next()
-	if err != nil {
-		return err
-	}
-	l, err := ls.next()
-	if err != nil {
-		return err
-	}
-	for e != nil || l != nil {
-		k := keyindex.Key{Hi: math.MaxUint64, Lo: math.MaxUint64}
-		if e != nil {
-			k = keyindex.Key{Hi: e.hi, Lo: e.lo}
-		}
-		if l != nil && (keyindex.Key{Hi: l.hi, Lo: l.lo}).Less(k) {
-			k = keyindex.Key{Hi: l.hi, Lo: l.lo}
-		}
-		var want, got int
-		var wantHash [2]uint64
-		var remembered uint64
-		var has bool
-		last := item{}
-		for ; e != nil && e.hi == k.Hi && e.lo == k.Lo; e, err = es.next() {
-			last = *e
-			if !keyed {
-				want++
-				continue
-			}
-			if e.d&eventHasOrder != 0 {
-				if has && e.b < remembered {
-					continue // late (K2)
-				}
-				has, remembered = true, e.b
-			}
-			want, wantHash = 1, [2]uint64{e.c, e.d &^ 3}
-			if e.d&eventDelete != 0 {
-				want = 0
-			}
-		}
-		if err != nil {
-			return err
-		}
-		var first, row item
-		other := false
-		for ; l != nil && l.hi == k.Hi && l.lo == k.Lo; l, err = ls.next() {
-			if got++; got == 1 {
-				first = *l
-			}
-			row = *l
-			other = other || keyed && [2]uint64{l.c, l.d} != wantHash
-		}
-		if err != nil {
-			return err
-		}
-		at := func(i *item) string { return fmt.Sprintf("row %d of file %d", i.b, i.a) }
-		switch {
-		case asked[k]:
-		case got > want && want > 0:
-			v.find("source", t.Name, "a row is doubled: %s and %s; the source has it %d times, the table %d", at(&first), at(&row), want, got)
-		case got > want:
-			v.find("source", t.Name, "%s is live, and the source has no such row", at(&first))
-		case got < want:
-			v.find("source", t.Name, "a row is lost: its last event is at source offset %d (the source has it %d times, the table %d)", last.a>>8, want, got)
-		case other && want > 0:
-			v.find("source", t.Name, "%s has other values than the event at source offset %d that it comes from", at(&first), last.a>>8)
-		}
-	}
-	return nil
-}
-
-// sourceEvents adds the events of a shard up to its source end. ok is false,
-// with a reason told, where they cannot all be read.
-func (v *verifier) sourceEvents(ctx context.Context, t *statestore.TableInfo, s *statestore.ShardInfo, to *sortedRuns) (ok bool, err error) {
-	a, err := NewAdmin(v.src.client)
-	if err != nil {
-		return false, err
-	}
-	defer a.Close()
-	info, err := a.Topic(ctx, s.Topic)
-	if err != nil || info.ID != s.TopicID {
-		v.skip("table %s: its source topic %s is gone or was made again; the source is not compared", t.Name, s.Topic)
-		return false, nil
-	}
-	at, err := a.Offsets(ctx, s.Topic)
-	if err != nil {
-		return false, err
-	}
-	if int(s.Partition) >= len(at) || at[s.Partition].High < s.SourceEnd {
-		v.find("source", t.Name, "source topic %s partition %d ends before offset %d, which the table has read", s.Topic, s.Partition, s.SourceEnd)
-		return false, nil
-	}
-	if at[s.Partition].Start > 0 {
-		v.skip("table %s: source topic %s partition %d begins at offset %d, older events are gone; the source is not compared", t.Name, s.Topic, s.Partition, at[s.Partition].Start)
-		return false, nil
-	}
-	d := t.Definition
-	schema := d.Schema()
-	dec, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: schema})
-	if err != nil {
-		return false, err
-	}
-	var enc *rows.KeyEncoder
-	if d.Keyed() {
-		if enc, err = rows.NewKeyEncoder(schema, d.Key); err != nil {
-			return false, err
-		}
-	}
-	r, err := OpenLogReader(ctx, v.src.client, ReaderOptions{Topic: s.Topic, Partition: s.Partition, Committed: true})
-	if err != nil {
-		return false, err
-	}
-	defer r.Close()
-	batch := rows.NewBatch(schema)
-	h := rowHasher{}
-	deployment := v.store.Head().Deployment
-	var key []byte
-	for r.Next() < s.SourceEnd {
-		rs, err := r.Poll(ctx, time.Second, 4096)
-		if err != nil {
-			return false, err
-		}
-		for i := range rs {
-			x := &rs[i]
-			if x.Control || x.Offset >= s.SourceEnd {
-				continue
-			}
-			batch.Reset()
-			rec := source.Record{Topic: s.Topic, Partition: s.Partition, Offset: x.Offset, TimeMs: x.TimeMs, Key: x.Key, Value: x.Value, Headers: sourceHeaders(nil, x.Headers)}
-			if _, err := dec.Decode(batch, &rec); err != nil {
-				var reject *source.Reject
-				if errors.As(err, &reject) {
-					continue // a dead letter
-				}
-				v.skip("table %s: the event at source offset %d of partition %d wants another schema than the table has now; the source is not compared", t.Name, x.Offset, s.Partition)
-				return false, nil
-			}
-			if len(batch.Carries) > 0 {
-				v.skip("table %s: the event at source offset %d of partition %d leaves out unchanged values, which older rows have; the source is not compared", t.Name, x.Offset, s.Partition)
-				return false, nil
-			}
-			for j := range batch.Len() {
-				v.out.Events++
-				y := item{a: uint64(x.Offset)<<8 | uint64(min(j, 255))}
-				sum := h.row(batch.Cols, j)
-				if enc == nil {
-					y.hi, y.lo = sum[0], sum[1]
-				} else {
-					if key, err = enc.Append(key[:0], batch, j); err != nil {
-						continue // a dead letter too
-					}
-					k := indexKeyOf(enc, deployment, key)
-					y.hi, y.lo = k.Hi, k.Lo
-				}
-				y.c, y.d = sum[0], sum[1]
-				if batch.Ops[j] == rows.Delete {
-					y.d |= eventDelete
-				}
-				if batch.HasOrder[j] == 1 {
-					y.b, y.d = uint64(batch.Order[j])^1<<63, y.d|eventHasOrder
-				}
-				if err := to.add(y); err != nil {
-					return false, err
-				}
-			}
-		}
-		v.told(fmt.Sprintf("table %s: source %s/%d", t.Name, s.Topic, s.Partition), r.Next(), s.SourceEnd)
-	}
-	return true, nil
 }

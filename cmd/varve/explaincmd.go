@@ -51,7 +51,7 @@ func (a *app) explainCommand() *cobra.Command {
 			if err != nil {
 				return asUsage(err)
 			}
-			e := explainer{s: s, t: t, set: set, key: set.keys[0], at: map[uint64]int64{}}
+			e := explainer{s: s, t: t, set: set, key: set.keys[0], at: map[uint64]placed{}}
 			if err := s.Transactions(cmd.Context(), args[0], 0, func(d *processors.Decided) error { return e.record(cmd.Context(), d) }); err != nil {
 				return err
 			}
@@ -91,13 +91,28 @@ type explained struct {
 	snapshot       int64
 }
 
+// keyVersion is one row of the key, wherever jobs carry it.
+type keyVersion struct {
+	written, died int64 // log offsets; died is 0 while it lives
+	file          string
+	row           int64
+}
+
+// placed is where a version was in a file. A delete block may name a file that
+// a job has rewritten since (P2).
+type placed struct {
+	row int64
+	v   *keyVersion
+}
+
 // explainer follows one key through the log.
 type explainer struct {
 	s     *session
 	t     *statestore.TableInfo
 	set   *keySet
 	key   []byte
-	at    map[uint64]int64 // by file id: the row that has the key, of files that ingest wrote
+	at    map[uint64]placed // by file id: the row that has the key
+	all   []*keyVersion
 	lines []explained
 	shown int // lines that have their snapshot
 	notes []string
@@ -131,10 +146,14 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 		for i := range v.Files {
 			f := &v.Files[i]
 			name := schemas.DataFileName(e.t.ID, v.Epoch, statestore.FileCounter(f.ID))
-			if err := e.file(ctx, line, "written", name, func(row int64) { e.at[f.ID] = row }); err != nil {
+			if err := e.file(ctx, line, name, func(l *explained) {
+				x := &keyVersion{written: o.Offset, file: name, row: l.row}
+				l.what, e.at[f.ID], e.all = "written", placed{l.row, x}, append(e.all, x)
+			}); err != nil {
 				return err
 			}
 		}
+		return e.died(line, v.Deletes) // of its own files too
 	case *record.DeletePositions:
 		return e.died(line, v.Deletes)
 	case *record.DeleteKeys:
@@ -157,13 +176,7 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 			}
 		}
 	case *record.CompleteJob:
-		for i := range v.Items {
-			for _, f := range v.Items[i].Outputs {
-				if err := e.file(ctx, line, "carried over by a job", schemas.JobFileName(f.Name), nil); err != nil {
-					return err
-				}
-			}
-		}
+		return e.completed(ctx, line, o, v)
 	case *record.SnapshotCommitted:
 		if v.SnapshotID == 0 {
 			return nil
@@ -175,21 +188,59 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 	return nil
 }
 
-// died tells of blocks that name the key's row. A block against a file that a
-// job has rewritten names the row of before.
+// completed tells of the key's rows in what jobs wrote: the version that lived
+// when the job was planned. It may have died since; then it is dead there, too (F4).
+func (e *explainer) completed(ctx context.Context, line explained, o *record.OutcomeMessage, c *record.CompleteJob) error {
+	rejected := map[int]bool{}
+	if err := o.Outcome.RejectedItems(len(c.Items), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+		return fmt.Errorf("log offset %d: %w", o.Offset, err)
+	}
+	if len(o.Outcome.Numbers) < 3 {
+		return fmt.Errorf("log offset %d: the outcome of completed jobs has %d numbers, not 3", o.Offset, len(o.Outcome.Numbers))
+	}
+	id := uint64(o.Outcome.Numbers[2])
+	for i := range c.Items {
+		if rejected[i] {
+			continue
+		}
+		plan := c.Items[i].Job.Plan
+		for _, f := range c.Items[i].Outputs {
+			name, file := schemas.JobFileName(f.Name), id
+			id++
+			if err := e.file(ctx, line, name, func(l *explained) {
+				l.what = "carried over by a job"
+				for _, x := range e.all {
+					if x.written > plan || x.died > 0 && x.died <= plan {
+						continue
+					}
+					if x.file, x.row = name, l.row; x.died > 0 {
+						l.what = "carried over by a job while it died"
+					}
+					e.at[file] = placed{l.row, x}
+				}
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// died tells of blocks that name a row of the key that lives.
 func (e *explainer) died(line explained, blocks []record.DeleteBlock) error {
 	for i := range blocks {
-		row, ok := e.at[blocks[i].File]
-		if !ok {
-			continue
+		at, ok := e.at[blocks[i].File]
+		if !ok || at.v.died > 0 {
+			continue // P5: it says nothing anew
 		}
 		set, err := dv.ReadBitmap(blocks[i].Bitmap)
 		if err != nil {
 			return fmt.Errorf("log offset %d: %w", line.offset, err)
 		}
-		if set.Contains(uint32(row)) {
+		if set.Contains(uint32(at.row)) {
 			l := line
-			l.what, l.file, l.row = "an older version died", fmt.Sprintf("file %d", blocks[i].File), row
+			at.v.died = l.offset
+			l.what, l.file, l.row = "a version died", at.v.file, at.v.row
 			e.lines = append(e.lines, l)
 		}
 	}
@@ -197,7 +248,7 @@ func (e *explainer) died(line explained, blocks []record.DeleteBlock) error {
 }
 
 // file tells of the key's row in a data file.
-func (e *explainer) file(ctx context.Context, line explained, what, name string, found func(row int64)) error {
+func (e *explainer) file(ctx context.Context, line explained, name string, found func(*explained)) error {
 	location := e.t.Definition.Location + "/data/" + name
 	key, ok := e.s.Store().Key(location)
 	if !ok {
@@ -233,11 +284,9 @@ func (e *explainer) file(ctx context.Context, line explained, what, name string,
 			}
 			if bytes.Equal(b, e.key) {
 				l := line
-				l.what, l.file, l.row = what, name, row
+				l.file, l.row = name, row
+				found(&l)
 				e.lines = append(e.lines, l)
-				if found != nil {
-					found(row)
-				}
 			}
 			row++
 		}

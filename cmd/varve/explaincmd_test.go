@@ -5,8 +5,8 @@ import "testing"
 // TestExplain: what befell a key, from its first version to its end.
 func TestExplain(t *testing.T) {
 	data := threeLoads(t)
-	wantLines(t, run(t, "explain", "t", "1", "--data", data, "--output", "csv"), "written", "an older version died", "t/0 [0, 5)")
-	wantLines(t, run(t, "explain", "t", "id=3", "--data", data, "--output", "csv"), "written", "a request asked to delete it", "an older version died")
+	wantLines(t, run(t, "explain", "t", "1", "--data", data, "--output", "csv"), "written", "a version died", "t/0 [0, 5)")
+	wantLines(t, run(t, "explain", "t", "id=3", "--data", data, "--output", "csv"), "written", "a request asked to delete it", "a version died")
 	if out := run(t, "explain", "t", "77", "--data", data, "--output", "json"); out != "[]\n" {
 		t.Errorf("of a key that never was: %s", out)
 	}

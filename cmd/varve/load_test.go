@@ -17,6 +17,13 @@ type loaded struct {
 	Rows        int64   `json:"rows"`
 	DeadLetters int64   `json:"dead_letters"`
 	LateIgnored int64   `json:"late_ignored"`
+	Records     *int64  `json:"records_read"`
+	Applied     int64   `json:"records_applied"`
+	Control     int64   `json:"control"`
+	Upserts     int64   `json:"upserts"`
+	Superseded  int64   `json:"superseded"`
+	Deletes     int64   `json:"deletes"`
+	Absent      int64   `json:"absent_deletes"`
 	Snapshot    *int64  `json:"snapshot_id"`
 	Metadata    *string `json:"metadata_location"`
 }
@@ -30,6 +37,11 @@ func load(t *testing.T, stdin string, args ...string) (loaded, string) {
 	var r loaded
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("load %v: %v in\n%s", args, err, out)
+	}
+	// Nothing is lost in silence: what was published was read, and came to something.
+	if r.Records == nil || *r.Records != r.Events || *r.Records != r.Applied+r.Control+r.DeadLetters ||
+		r.Applied > r.Upserts+r.Superseded+r.Deletes+r.Absent+r.LateIgnored {
+		t.Errorf("load %v: the events do not add up: %s", args, out)
 	}
 	return r, errs
 }
@@ -227,14 +239,14 @@ func TestLoadLetters(t *testing.T) {
 	data := t.TempDir()
 	schema := writeFile(t, "s.json", `{"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true},{"id":2,"name":"n","type":"int"}]}`)
 	args := []string{"--data", data, "--table", "shop.t", "--format", "rows-json", "--key", "id", "--schema", schema, "-"}
-	if r, errs := load(t, "{\"id\":1,\"n\":2}\n", args...); r.DeadLetters != 0 || strings.Contains(errs, "varve letters") {
+	if r, errs := load(t, "{\"id\":1,\"n\":2}\n", args...); r.DeadLetters != 0 || strings.Contains(errs, "varve dlq") {
 		t.Errorf("a good load: %+v, stderr %q", r, errs)
 	}
 	if got := run(t, "letters", "shop.t", "--data", data, "--output", "json", "--log-level", "warn"); strings.TrimSpace(got) != "[]" {
 		t.Errorf("letters before there are any: %s", got)
 	}
 	r, errs := load(t, "{\"id\":2,\"n\":\"secret\"}\n{\"id\":3}\nno JSON\n", args...)
-	if r.DeadLetters != 2 || r.Rows != 2 || !strings.Contains(errs, `2 event(s) could not be taken and are in topic shop.t.dlq; "varve letters shop.t" says why`) {
+	if r.DeadLetters != 2 || r.Rows != 2 || !strings.Contains(errs, `2 event(s) could not be taken and are in topic shop.t.dlq; "varve dlq list shop.t" says why`) {
 		t.Errorf("a load with letters: %+v, stderr %q", r, errs)
 	}
 	got := lines(run(t, "letters", "shop.t", "--data", data, "--output", "csv", "--log-level", "warn"))

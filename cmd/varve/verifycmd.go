@@ -43,7 +43,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			p := a.progress()
 			o := topology.VerifyOptions{
 				Brokers: r.Brokers, Client: r.Client, Data: r.Data, Stopped: !running, Deployment: r.Deployment, Expect: r.Expect, Store: r.Bodies, Scratch: dir,
-				Tables: args, Full: full, Deep: deep, Source: source, Logger: a.log,
+				Tables: args, Full: full, Deep: deep, Source: source, Registry: a.registry, Logger: a.log,
 				Told: func(what string, done, all int64) {
 					p.set(float64(done)/float64(max(all, 1)), "%s: %d of %d", what, done, all)
 				},

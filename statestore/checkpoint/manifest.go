@@ -427,6 +427,7 @@ const (
 	manifestsDir = "manifests/"
 	filesDir     = "files/"
 	expiredDir   = "expired/"
+	damagedDir   = "damaged/" // names of files that a restore found damaged
 )
 
 // Place is where the checkpoints of one partition lie.
