@@ -349,6 +349,9 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 		return c, record.BadMap, nil
 	}
 	m, bad, err := s.openMap(&x.Map, true)
+	if errors.Is(err, errMapLost) {
+		return c, record.BadMap, nil
+	}
 	if err != nil {
 		return c, 0, err
 	}

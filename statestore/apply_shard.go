@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/varve-io/varve/schemas"
@@ -176,10 +177,11 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 			return outcomeOf{}, err
 		}
 		switch reason {
-		case record.NoBase:
-			return reject(record.NoBase, int64(i)), nil
+		case record.ReasonNone:
 		case record.OutOfRange:
-			return reject(record.OutOfRange, int64(i), int64(info.Max), s.aimRows), nil
+			return reject(reason, int64(i), int64(info.Max), s.aimRows), nil
+		default:
+			return reject(reason, int64(i)), nil
 		}
 	}
 	return accepted(len(a.Files) > 0 || len(a.Deletes) > 0), nil
@@ -218,7 +220,12 @@ func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.
 	n := len(s.targets)
 	s.metCollected = false
 	var err error
-	if s.targets, err = s.forwardBlock(t, b.File, b.Bitmap, s.targets); err != nil {
+	s.targets, err = s.forwardBlock(t, b.File, b.Bitmap, s.targets)
+	if errors.Is(err, errMapLost) {
+		s.targets = s.targets[:n]
+		return record.BadMap, nil
+	}
+	if err != nil {
 		return 0, err
 	}
 	if s.metCollected && !owner {

@@ -514,6 +514,9 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		m.Header[0] = byte(f)
 	}
 	out := statestore.Record{Key: m.Key, Header: m.Header[:], Value: m.Value, Body: fetched, BodyLost: a.str("body", "") == "lost"}
+	if a.str("maps", "") == "lost" {
+		out.LostMaps = []record.Hash{{}} // applyFetching adds those that are asked for
+	}
 	if r := statestore.NeedsBody(&out); (r == nil) != (env.BodyRef == nil || a.str("body", "") != "stored" && a.str("body", "") != "lost") {
 		t.Fatalf("NeedsBody: %v", r)
 	}

@@ -111,9 +111,10 @@ type Store struct {
 	mapBytes int64
 	mapUse   int64
 
-	effects  []byte // scratch of the record under way
-	now      int64  // table time of the record under way
-	bodyRead bool   // the record under way took its body from Record.Body
+	effects  []byte        // scratch of the record under way
+	now      int64         // table time of the record under way
+	bodyRead bool          // the record under way took its body from Record.Body
+	lostMaps []record.Hash // Record.LostMaps of the record under way
 	rec      record.AppendRows
 	msg      record.OutcomeMessage
 	env      record.Envelope

@@ -223,6 +223,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if err := a.openRegistry(); err != nil {
 		return err
 	}
+	a.rememberSecurity(cmd.Flags())
 	return a.secure()
 }
 

@@ -21,6 +21,14 @@ import (
 // appended takes the outcome of an AppendRows of the table.
 func (s *Shard) appended(ctx context.Context, d *processors.Decided) error {
 	m := &d.Outcome
+	if m.Outcome.Reason == record.Undecodable {
+		// Its body is no longer there to say whose it was (L10).
+		if s.stage == Running && len(s.flight) > 0 {
+			s.log.Warn("an append of the table was declared lost, perhaps one of this shard; claiming the shard again", "offset", m.Offset)
+			s.lose()
+		}
+		return nil
+	}
 	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if err != nil {
 		if errors.Is(err, record.ErrUndecodable) {

@@ -64,7 +64,7 @@ const (
 	NoJob          Reason = 43 // no open job of that plan and item
 	WrongAttempt   Reason = 44
 	BadOutputs     Reason = 45 // rows do not add up, or a name twice
-	BadMap         Reason = 46 // not a forwarding map of this job, or its counts break F4
+	BadMap         Reason = 46 // not a forwarding map of this job, its counts break F4, or a map that is void (L10)
 	WrongDead      Reason = 47 // the map's R is not the job's
 	// Of Reshard and of what comes while one waits for its shards (A6).
 	ReshardOpen Reason = 48 // number 0: the open Reshard
