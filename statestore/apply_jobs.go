@@ -533,6 +533,10 @@ func (s *Store) forwardBlock(t *table, file uint64, set []byte, dst []target) ([
 	if !f.gone {
 		return append(dst, target{chunk: c, file: file, set: set}), nil
 	}
+	if c.out.has(uint(file & 127)) {
+		s.metOut = true
+		return dst, nil
+	}
 	id := c.job(file)
 	if id == nil {
 		return dst, nil // every row is dead

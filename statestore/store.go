@@ -121,6 +121,7 @@ type Store struct {
 	targets  []target
 	aimRows  int64 // rows of the file that aim looked at last
 	// metCollected: forwardBlock came to a file whose entry was collected.
+	metOut       bool // forwardBlock met a file that a Rollback took out
 	metCollected bool
 	bodyDir      string // folder of the newest body
 	hashed       []byte // what the newest chain hash was taken of
