@@ -356,6 +356,9 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 		return c, record.BadMap, nil
 	}
 	m, bad, err := s.openMap(&x.Map, true)
+	if errors.Is(err, errMapLost) {
+		return c, record.BadMap, nil
+	}
 	if err != nil {
 		return c, 0, err
 	}
@@ -536,6 +539,10 @@ func (s *Store) forwardBlock(t *table, file uint64, set []byte, dst []target) ([
 	}
 	if !f.gone {
 		return append(dst, target{chunk: c, file: file, set: set}), nil
+	}
+	if c.out.has(uint(file & 127)) {
+		s.metOut = true
+		return dst, nil
 	}
 	id := c.job(file)
 	if id == nil {

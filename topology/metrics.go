@@ -12,6 +12,7 @@ import (
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/compactor"
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas/record"
 )
@@ -37,6 +38,8 @@ type metrics struct {
 	publishSeconds prometheus.Histogram
 	letters        *prometheus.CounterVec
 	pauses         *prometheus.CounterVec
+	records        *prometheus.CounterVec
+	events         *prometheus.CounterVec
 	logEnd         *prometheus.GaugeVec
 	jobs           *prometheus.CounterVec
 	jobRows        *prometheus.CounterVec
@@ -65,6 +68,8 @@ func newMetrics(n *Node) *metrics {
 		}),
 		letters:    counter("varve_dead_letters_sent_total", "Events that were refused since the start, by why; those that are read again count again.", "table", "reason"),
 		pauses:     counter("varve_fetch_pauses_total", "How often a shard began to wait for a store, a disk or a broker.", "table", "partition"),
+		records:    counter("varve_shard_records_total", "Source records in accepted records of the log since the start, by what became of them: applied, control, dead_letter. There is nothing else.", "table", "partition", "result"),
+		events:     counter("varve_shard_events_total", "Events of the source records applied, by what became of them: row, superseded (by a later event of the same append), delete, absent_delete, late.", "table", "partition", "result"),
 		logEnd:     gauge("varve_log_end_offset", "End of the partition of the log, as last heard.", "partition"),
 		jobs:       counter("varve_jobs_total", "Attempts at compaction jobs that ended on this node; result: executed, failed.", "table", "result"),
 		jobRows:    counter("varve_job_rows_total", "Rows that executed jobs of this node wrote.", "table"),
@@ -73,7 +78,7 @@ func newMetrics(n *Node) *metrics {
 		tables:     map[string]bool{}, behind: map[int32]time.Time{},
 	}
 	m.collectors = []prometheus.Collector{
-		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.logEnd, m.jobs, m.jobRows, m.jobBytes, m.jobSeconds, &nodeCollector{n: n, m: m},
+		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.records, m.events, m.logEnd, m.jobs, m.jobRows, m.jobBytes, m.jobSeconds, &nodeCollector{n: n, m: m},
 	}
 	m.registry.MustRegister(m.collectors...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -165,6 +170,19 @@ func (m *metrics) jobDone(table, result string, r *compactor.Result, took time.D
 // paused counts the beginning of a wait.
 func (m *metrics) paused(table string, partition int32) {
 	m.pauses.WithLabelValues(m.table(table), partitionLabel(partition)).Inc()
+}
+
+// tallied counts what became of a shard's source records.
+func (m *metrics) tallied(table string, partition int32) func(*ingest.Tally) {
+	return func(t *ingest.Tally) {
+		name, p := m.table(table), partitionLabel(partition)
+		for result, n := range map[string]int64{"applied": t.Applied, "control": t.Control, "dead_letter": t.Letters} {
+			m.records.WithLabelValues(name, p, result).Add(float64(n))
+		}
+		for result, n := range map[string]int64{"row": t.Rows, "superseded": t.Superseded, "delete": t.Deletes, "absent_delete": t.AbsentDeletes, "late": t.Late} {
+			m.events.WithLabelValues(name, p, result).Add(float64(n))
+		}
+	}
 }
 
 // logRead tells how far a state is and how far its log reaches.

@@ -46,6 +46,7 @@ type ShardStatus struct {
 	SourceHigh int64  // high watermark of the source as last heard
 	Decided    int64  // newest log offset whose outcome was read
 	Idle       bool
+	Tally      ingest.Tally // what became of the records that this owner read
 }
 
 // shardWorker drives one shard: it reads the decided log and the source, and
@@ -221,8 +222,10 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
 		Member: claimMember(n.opt.NodeID, partitionsOf(t, topic)),
 		Dir:    n.indexDir(t.ID, topic.ID, p, 0),
-		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, Registry: n.opt.Registry, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
-		Log: &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
+		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, Registry: n.opt.Registry, CheckpointAppends: n.opt.Checkpoints.IndexAppends, CheckpointEveryMs: n.opt.Checkpoints.IndexEvery.Milliseconds(),
+		ApplyVersion: statestore.ApplyVersion, Logger: n.log,
+		Tallied: n.metrics.tallied(t.Name, p),
+		Log:     &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{
 			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: LettersTopic(t.Definition.SourceTopic), box: w.box, count: n.metrics.letter,
 			ensure: func(ctx context.Context, topic string) error {
@@ -282,7 +285,7 @@ func (w *shardWorker) publish(high int64) {
 	w.status = ShardStatus{
 		Table: w.cfg.Table, TableID: w.cfg.TableID, Topic: w.cfg.Shard.Topic, Partition: w.cfg.Shard.Partition,
 		Stage: s.Stage(), Position: s.SourceFrom(), SourceEnd: s.SourceEnd(), SourceHigh: high,
-		Decided: s.Decided(), Idle: s.Idle(), ReadFrom: w.readFrom,
+		Decided: s.Decided(), Idle: s.Idle(), ReadFrom: w.readFrom, Tally: s.Tally(),
 	}
 	switch err := s.Err(); {
 	case errors.Is(err, ingest.ErrDivided):

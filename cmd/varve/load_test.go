@@ -17,6 +17,13 @@ type loaded struct {
 	Rows        int64   `json:"rows"`
 	DeadLetters int64   `json:"dead_letters"`
 	LateIgnored int64   `json:"late_ignored"`
+	Records     *int64  `json:"records_read"`
+	Applied     int64   `json:"records_applied"`
+	Control     int64   `json:"control"`
+	Upserts     int64   `json:"upserts"`
+	Superseded  int64   `json:"superseded"`
+	Deletes     int64   `json:"deletes"`
+	Absent      int64   `json:"absent_deletes"`
 	Snapshot    *int64  `json:"snapshot_id"`
 	Metadata    *string `json:"metadata_location"`
 }
@@ -30,6 +37,11 @@ func load(t *testing.T, stdin string, args ...string) (loaded, string) {
 	var r loaded
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("load %v: %v in\n%s", args, err, out)
+	}
+	// Nothing is lost in silence: what was published was read, and came to something.
+	if r.Records == nil || *r.Records != r.Events || *r.Records != r.Applied+r.Control+r.DeadLetters ||
+		r.Applied > r.Upserts+r.Superseded+r.Deletes+r.Absent+r.LateIgnored {
+		t.Errorf("load %v: the events do not add up: %s", args, out)
 	}
 	return r, errs
 }

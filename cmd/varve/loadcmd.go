@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
@@ -90,8 +91,9 @@ func (a *app) loadCommand() *cobra.Command {
 			"The schema comes from --schema, from the events' own schema, or is inferred from the\n" +
 			"first 10,000 events and shown. Events that cannot be read go to the topic <topic>.dlq,\n" +
 			"or stop the load with --on-error stop.\n\n" +
-			"The result counts what came of this load: upserts and deletes after events of one key\n" +
-			"in the same file were folded into the last of them, so they may be fewer than events.\n" +
+			"The result counts what came of this load. Nothing is left over: records read = applied +\n" +
+			"control + dead letters, and the events of those applied = upserts + superseded (by a later\n" +
+			"event of the same key and append) + deletes + absent deletes + late ignored.\n" +
 			"Loading a file again, also one whose load was interrupted, publishes its events again:\n" +
 			"a table with a key ends with the same rows, an append-only table has them twice.",
 		Example: "  varve load --data ./varve-data --table shop.orders --format debezium-json --key order_id events.jsonl\n" +
@@ -149,6 +151,8 @@ type loadResult struct {
 	topic    string
 	events   int64
 	counts   record.Counts // of this load
+	tally    ingest.Tally  // of the records read, whose events they are
+	told     bool          // the tally is whole
 	rows     int64
 	files    int64
 	vectors  int64
@@ -166,9 +170,15 @@ func (r *loadResult) object() object {
 	if r.metadata != "" {
 		metadata = r.metadata
 	}
+	var records, applied, superseded any
+	if r.told {
+		records, applied, superseded = r.tally.Records, r.tally.Applied, r.tally.Superseded
+	}
 	return object{
 		{"table", r.table}, {"created", r.created}, {"topic", r.topic}, {"events", r.events}, {"rows", r.rows},
-		{"upserts", r.counts.Upserts}, {"deletes", r.counts.Deletes}, {"late_ignored", r.counts.LateIgnored}, {"control", r.counts.Control},
+		{"records_read", records}, {"records_applied", applied},
+		{"upserts", r.counts.Upserts}, {"superseded", superseded}, {"deletes", r.counts.Deletes}, {"absent_deletes", r.counts.AbsentDeletes},
+		{"late_ignored", r.counts.LateIgnored}, {"control", r.counts.Control},
 		{"dead_letters", deadLetters(&r.counts)}, {"files", r.files}, {"vectors", r.vectors},
 		{"snapshot_id", snapshot}, {"metadata_location", metadata},
 	}
@@ -222,6 +232,7 @@ func (a *app) loadInto(ctx context.Context, n *topology.Node, w *wish, src *even
 		return nil, err
 	}
 	r.fill(info, &before)
+	r.tally, r.told = n.Tally(ctx, info)
 	return r, nil
 }
 

@@ -17,6 +17,7 @@ import (
 type buffer struct {
 	batch  *rows.Batch
 	counts record.Counts
+	tally  Tally
 	held   []held // records whose unchanged values are looked up by the flush
 	gone   []goneRow
 	// heldBytes is what the held records were, in bytes.
@@ -54,7 +55,7 @@ type item struct {
 }
 
 func (b *buffer) reset(s *schemas.Schema) {
-	b.counts = record.Counts{}
+	b.counts, b.tally = record.Counts{}, Tally{}
 	b.held, b.heldBytes = nil, 0
 	if b.batch == nil || b.batch.Schema != s {
 		b.batch = rows.NewBatch(s)

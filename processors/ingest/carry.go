@@ -523,8 +523,14 @@ func (c *carrier) refuse() error {
 	b.held = kept
 	b.batch.Remove(gone)
 	for i := range out {
+		b.counts.Events -= int64(out[i].events)
+		b.tally.Applied--
+	}
+	for i := range out {
+		if s.stage != Running {
+			break // a letter could not be sent: all is read again
+		}
 		h := &out[i]
-		b.counts.Events -= int64(h.events)
 		if err := s.deadLetter(&h.rec, source.Rejectf(source.KindUpsert, "unavailable-value",
 			"column %q: the source did not send the unchanged value, and no older version of the row is known", s.def.Schema().Fields[offsets[h.rec.Offset]].Name)); err != nil {
 			return err

@@ -37,6 +37,10 @@ type flushPlan struct {
 	verdicts []verdict
 	kills    []killed // older versions that die
 	counts   record.Counts
+	// answers is what of counts is no source event's, superseded how many events'
+	// rows others of the buffer ended.
+	answers    record.Counts
+	superseded int64
 }
 
 type killed struct {
@@ -83,6 +87,7 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 				if a.req.HasOrder {
 					if v.hasOrd && a.req.Order < v.order {
 						p.counts.LateIgnored++
+						p.answers.LateIgnored++
 						continue
 					}
 					v.hasOrd, v.order = true, a.req.Order
@@ -92,13 +97,17 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 					// The version that died was above the request, or its end was: that
 					// tombstone stays, whether or not its maker knew of this request.
 					p.counts.AbsentDeletes++
+					p.answers.AbsentDeletes++
 					continue
 				}
 				if live {
 					p.counts.Deletes++
+					p.answers.Deletes++
 				} else {
 					p.counts.AbsentDeletes++
+					p.answers.AbsentDeletes++
 				}
+				p.ends(&v)
 				live, indexLive, v.row, v.rowID = false, false, -1, -1
 				v.touch = true
 				continue
@@ -111,6 +120,7 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 				v.hasOrd, v.order = true, b.batch.Order[at]
 			}
 			v.touch = true
+			p.ends(&v)
 			if b.batch.Ops[at] == rows.Delete {
 				if indexLive && at+goneRows >= n {
 					b.gone = append(b.gone, goneRow{b.uniq[k], cell{row: -1, file: f.File, pos: f.Pos}, s.infoOf(f)})
@@ -138,6 +148,13 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 	}
 	b.verdicts, b.kills = p.verdicts, p.kills
 	return p, nil
+}
+
+// ends counts the event whose row ends in the buffer.
+func (p *flushPlan) ends(v *verdict) {
+	if v.row >= 0 {
+		p.superseded++
+	}
 }
 
 // lookupKeys is how many keys are looked up at a time.
@@ -192,12 +209,16 @@ func (s *Shard) flush(ctx context.Context) error {
 			sel[i] = uint32(i)
 		}
 		a.Counts.Upserts = int64(len(sel))
+		s.buf.tally.judged(&a.Counts, &record.Counts{}, 0)
 		_, err = s.writeFiles(ctx, &a, &body, sel, nil)
 	} else {
 		entries, err = s.flushKeyed(ctx, &a, &body)
 	}
 	if errors.Is(err, errLetters) {
 		return nil
+	}
+	if err == nil {
+		err = s.buf.tally.Check()
 	}
 	if err != nil {
 		return err
@@ -225,7 +246,7 @@ func (s *Shard) flush(ctx context.Context) error {
 		}
 	}
 	s.counter, s.sourceEnd, s.requestEnd = a.Counter, a.SourceTo, requestTo
-	s.flight = append(s.flight, flight{counter: a.Counter, pays: len(s.side.Debts) > 0 && s.keys != nil, offset: -1, files: a.Files, events: a.Counts.Events, sourceFrom: a.SourceFrom, sourceTo: a.SourceTo})
+	s.flight = append(s.flight, flight{counter: a.Counter, tally: s.buf.tally, pays: len(s.side.Debts) > 0 && s.keys != nil, offset: -1, files: a.Files, events: a.Counts.Events, sourceFrom: a.SourceFrom, sourceTo: a.SourceTo})
 	s.buf.reset(s.def.Schema())
 	s.flushNow, s.openedMs = false, 0
 	epoch := s.epoch
@@ -265,6 +286,7 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 	}
 	a.Counts = p.counts
 	b := &s.buf
+	b.tally.judged(&p.counts, &p.answers, p.superseded)
 	n := b.batch.Len()
 	b.rowID = resize(b.rowID, n)
 	b.order, b.hasOrd = resize(b.order, n), resize(b.hasOrd, n)

@@ -60,6 +60,7 @@ func (s *Shard) take(ctx context.Context, recs []source.Record, next int64) erro
 			return nil
 		}
 		s.position = r.Offset + 1
+		s.buf.tally.Records++
 	}
 	if s.cfg.Drain {
 		next = min(next, s.cfg.DrainTo)
@@ -119,6 +120,7 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 				"the event's key belongs to another partition of the internal topic: only varve writes there"))
 		}
 		b.counts.Events += int64(res.Events)
+		b.tally.Applied++
 		if len(b.batch.Carries) > carries {
 			b.hold(r, res.Events)
 		}
@@ -127,8 +129,12 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 	if len(b.batch.Carries) > carries {
 		b.hold(r, res.Events)
 	}
-	if res.Control {
+	switch {
+	case res.Control:
 		b.counts.Control++
+		b.tally.Control++
+	case res.Events > 0:
+		b.tally.Applied++
 	}
 	b.counts.Events += int64(res.Events)
 	if s.cfg.Partitions > 1 && s.keys != nil && res.Events > 0 {
@@ -181,6 +187,7 @@ func (s *Shard) checkFraming(r *source.Record) error {
 
 func (s *Shard) deadLetter(r *source.Record, reject *source.Reject) error {
 	c := &s.buf.counts
+	s.buf.tally.Letters++
 	switch reject.Kind {
 	case source.KindUpsert:
 		c.DeadUpserts++
@@ -267,6 +274,7 @@ func (s *Shard) due(nowMs int64) bool {
 
 func (s *Shard) advance(ctx context.Context, nowMs int64) {
 	s.firstCheckpoint(ctx, nowMs)
+	s.idleCheckpoint(ctx, nowMs)
 	for s.stage == Running {
 		// A dead letter is acknowledged before the append that covers it (A4).
 		if s.due(nowMs) && s.letters == 0 && len(s.flight) < s.cfg.InFlight && s.appendWait.mayTry(nowMs) {
