@@ -204,6 +204,15 @@ func (s *outside) python(program string) {
 	}
 }
 
+// replayed stops the node; a replay of its log makes everything again that is
+// ours in the lake.
+func (s *outside) replayed(n *topology.Node) {
+	s.t.Helper()
+	location := n.Store().Location("")
+	stop(s.t, n)
+	replaySame(longContext(s.t), s.t, topology.ReplayOptions{Outside: true}, s.o.Data, location, 1, nil)
+}
+
 // records are the outcomes of one type of record of the log.
 func (s *outside) records(n *topology.Node, typ record.Type) (out []record.Outcome) {
 	s.t.Helper()
@@ -316,7 +325,7 @@ with table.update_schema() as u:
 		t.Errorf("the log's columns are %+v", info.Definition.Schema())
 	}
 	s.settled(n)
-	stop(t, n)
+	s.replayed(n)
 }
 
 func (s *outside) info(n *topology.Node) *statestore.TableInfo {
@@ -403,7 +412,7 @@ func TestOutsideFaults(t *testing.T) {
 	}
 	s.catalog.Restart()
 	s.settled(n)
-	stop(t, n)
+	s.replayed(n)
 }
 
 // TestOutsideConflict: another writer's branch commit between our reading and
@@ -435,7 +444,7 @@ func TestOutsideConflict(t *testing.T) {
 	if s.metadata().Ref("dev") == nil {
 		t.Error("the other writer's branch is gone")
 	}
-	stop(t, n)
+	s.replayed(n)
 }
 
 // TestOutsideForeign: what another writer does to main, to the columns or to
