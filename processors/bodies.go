@@ -23,12 +23,17 @@ type Bodies struct {
 // MaxBody bounds one body, in bytes.
 const MaxBody = statestore.MaxBody
 
+// maxVoid bounds a void entry, in bytes.
+const maxVoid = 4096
+
 // Errors of a body that is not what its record says.
 var (
 	// ErrBodyMissing: the object is not there (yet, or no longer).
 	ErrBodyMissing = errors.New("a record's body is missing")
 	// ErrBodyAltered: the object's bytes are not those that the record named.
 	ErrBodyAltered = errors.New("a record's body was altered")
+	// ErrNotLost: an object is there, so it is not void.
+	ErrNotLost = errors.New("the object is not lost")
 )
 
 // NewBodies is the store of bodies of a deployment.
@@ -69,6 +74,51 @@ func (p *Bodies) Get(ctx context.Context, r *record.Ref) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s; restore the object", ErrBodyAltered, r.Path)
 	}
 	return b, nil
+}
+
+// void is where the void entry lies of an object that the record at an offset
+// names, and what it holds. Both follow from what is void alone: whoever writes
+// it writes the same.
+func (p *Bodies) void(partition int32, offset int64, hash record.Hash) (key string, content []byte) {
+	return fmt.Sprintf("%s/void/%d/%020d-%s", p.Prefix, partition, offset, hash),
+		fmt.Appendf(nil, "partition %d, offset %d: %s is lost\n", partition, offset, hash)
+}
+
+// Void says for good that what the record at an offset of a transactions
+// partition names is lost: the record is applied without it (L10). The object
+// must be gone, and nobody may have applied the record with it: the caller
+// knows. An error wraps ErrNotLost when the object is there, whatever its bytes.
+func (p *Bodies) Void(ctx context.Context, partition int32, offset int64, ref *record.Ref) error {
+	switch _, err := p.Get(ctx, ref); {
+	case err == nil:
+		return fmt.Errorf("%w: %s is there and whole", ErrNotLost, ref.Path)
+	case errors.Is(err, ErrBodyAltered):
+		return fmt.Errorf("%w: %s is there, with other bytes than the record names; put it back as it was, or, when those bytes are nowhere any more, delete it and try again", ErrNotLost, ref.Path)
+	case !errors.Is(err, ErrBodyMissing):
+		return err
+	}
+	key, content := p.void(partition, offset, ref.Hash)
+	if err := p.Store.Create(ctx, key, content); err != nil {
+		return fmt.Errorf("write the void entry: %w", err)
+	}
+	return nil
+}
+
+// Voided says whether an object that the record at an offset names is void. It
+// is asked before the object: one that came back stays void, or two who apply
+// the record would see two things.
+func (p *Bodies) Voided(ctx context.Context, partition int32, offset int64, hash record.Hash) (bool, error) {
+	key, want := p.void(partition, offset, hash)
+	have, err := p.Store.ReadAll(ctx, key, maxVoid)
+	switch {
+	case errors.Is(err, objstore.ErrNotFound):
+		return false, nil
+	case err != nil && !errors.Is(err, objstore.ErrTooLarge):
+		return false, fmt.Errorf("look for a void entry: %w", err)
+	case err != nil || string(have) != string(want):
+		return false, fmt.Errorf("%w: void entry %s holds something else than varve writes; delete it, and write it with \"varve transaction void\" if it is wanted", ErrBodyAltered, key)
+	}
+	return true, nil
 }
 
 // Message encodes a request. A body above record.MaxInlineBody goes to the

@@ -26,6 +26,8 @@ type Record struct {
 	Body        []byte // a body fetched by its reference (L10), nil when inline
 	// BodyLost says that the body was proven lost and voided.
 	BodyLost bool
+	// LostMaps are forwarding maps that were proven lost and voided for this record.
+	LostMaps []record.Hash
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -51,7 +53,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
-		record.TypeExpireSnapshots: 1,
+		record.TypeExpireSnapshots: 1, record.TypeRollback: 1,
 	},
 }
 
@@ -122,7 +124,7 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	msg := &s.msg
 	*msg = record.OutcomeMessage{Offset: r.Offset, TableID: -1}
 	t := max(h.TimeMs, r.TimeMs)
-	s.effects, s.now, s.bodyRead = s.effects[:0], t, false
+	s.effects, s.now, s.bodyRead, s.lostMaps = s.effects[:0], t, false, r.LostMaps
 	out, err := s.decide(r, t, msg)
 	if err != nil {
 		var wait *NeedsMap
@@ -235,6 +237,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	if h.Offset < 0 && typ != record.TypeSetApplyVersion {
 		return reject(record.NotActive), nil
 	}
+	msg.Table, msg.TableID = env.Table, env.TableID
 	body := env.Body
 	if env.BodyRef != nil {
 		if r.BodyLost || !refInLimits(r, env.BodyRef) {
@@ -245,7 +248,6 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 		}
 		body, s.bodyRead = r.Body, true
 	}
-	msg.Table, msg.TableID = env.Table, env.TableID
 
 	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob
 	var digest [16]byte
@@ -400,6 +402,8 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.alterRefs(r, tab, v.(*record.AlterRefs))
 	case record.TypeExpireSnapshots:
 		return s.expireSnapshots(r, tab, v.(*record.ExpireSnapshots))
+	case record.TypeRollback:
+		return s.rollback(r, t, tab, v.(*record.Rollback))
 	case record.TypeDeleteKeys:
 		return s.deleteKeys(r, tab, v.(*record.DeleteKeys))
 	case record.TypeCut:

@@ -75,7 +75,7 @@ func (c *collector) take(x *record.CollectItem) (path string, _ record.Reason, _
 	case record.GarbageFile, record.GarbageMetadata:
 		return c.takeLeft(x)
 	case record.GarbageStray:
-		reason, err := c.stray(x)
+		reason, _, err := c.stray(x)
 		return c.t.def.Location + "/" + x.Name, reason, err
 	}
 	return "", record.BadItem, nil
@@ -159,10 +159,10 @@ func IsStrayName(name string) bool {
 
 // stray judges an object that no accepted record names (G3). Whoever may have
 // written it before the end of the log was at Left must have no way to enter it
-// in the log any more.
-func (c *collector) stray(x *record.CollectItem) (record.Reason, error) {
+// in the log any more; open says that he may have one.
+func (c *collector) stray(x *record.CollectItem) (_ record.Reason, open bool, _ error) {
 	if x.Left < 0 || x.Left > c.s.head.Offset {
-		return record.BadItem, nil
+		return record.BadItem, false, nil
 	}
 	if m := ingestFile.FindStringSubmatch(x.Name); m != nil {
 		return c.strayIngest(x, m)
@@ -173,94 +173,94 @@ func (c *collector) stray(x *record.CollectItem) (record.Reason, error) {
 	if snapshotsFile.MatchString(x.Name) {
 		return c.strayMetadata(x)
 	}
-	return record.BadItem, nil
+	return record.BadItem, false, nil
 }
 
 // strayIngest: of a file of an epoch that is closed, and that no accepted append
 // named.
-func (c *collector) strayIngest(x *record.CollectItem, m []string) (record.Reason, error) {
+func (c *collector) strayIngest(x *record.CollectItem, m []string) (record.Reason, bool, error) {
 	s, t := c.s, c.t
 	table, err1 := strconv.ParseInt(m[1], 10, 64)
 	epoch, err2 := strconv.ParseInt(m[2], 10, 64)
 	counter, err3 := strconv.ParseUint(m[3], 10, 64)
 	if err1 != nil || err2 != nil || err3 != nil || table != t.id || counter > 1<<writerShift-1 ||
 		"data/"+schemas.DataFileName(table, epoch, counter) != x.Name {
-		return record.BadItem, nil
+		return record.BadItem, false, nil
 	}
 	if c.writers == nil {
 		var err error
 		if c.writers, err = s.writersOf(t); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	writer, ok := c.writers[epoch]
 	if !ok {
-		return record.BadItem, nil // no epoch of this table
-	}
-	for _, id := range t.shardOrder {
-		if sh := t.shards[id]; sh.epoch == epoch && sh.open {
-			return record.Reachable, nil
-		}
+		return record.BadItem, false, nil // no epoch of this table
 	}
 	id := FileID(writer, counter)
 	ch, err := s.chunk(t.id, id)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if ch.find(id) != nil {
-		return record.Reachable, nil
+		return record.Reachable, false, nil
 	}
-	return record.ReasonNone, nil
+	for _, id := range t.shardOrder {
+		if sh := t.shards[id]; sh.epoch == epoch && sh.open {
+			return record.Reachable, true, nil
+		}
+	}
+	return record.ReasonNone, false, nil
 }
 
 // strayOutput: of a file of a job's attempt that is over, and that no accepted
 // completion named. Its name tells nothing: every attempt from before it was seen
 // must be over.
-func (c *collector) strayOutput(x *record.CollectItem, digits string) (record.Reason, error) {
+func (c *collector) strayOutput(x *record.CollectItem, digits string) (record.Reason, bool, error) {
 	s, t := c.s, c.t
+	if c.names == nil {
+		var err error
+		if c.names, err = s.outputNames(t); err != nil {
+			return 0, false, err
+		}
+	}
+	var name [16]byte
+	if _, err := hex.Decode(name[:], []byte(digits)); err != nil {
+		return record.BadItem, false, nil
+	}
+	if c.names[name] {
+		return record.Reachable, false, nil
+	}
 	open := false
 	if err := s.eachOpenJob(t.id, func(_ jobID, j *openJob) error {
 		open = open || j.since <= x.Left
 		return nil
 	}); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if open {
-		return record.Reachable, nil
+		return record.Reachable, true, nil
 	}
-	if c.names == nil {
-		var err error
-		if c.names, err = s.outputNames(t); err != nil {
-			return 0, err
-		}
-	}
-	var name [16]byte
-	if _, err := hex.Decode(name[:], []byte(digits)); err != nil {
-		return record.BadItem, nil
-	}
-	if c.names[name] {
-		return record.Reachable, nil
-	}
-	return record.ReasonNone, nil
+	return record.ReasonNone, false, nil
 }
 
 // strayMetadata: of an attempt at a cut that was given up. While the cut that was
 // pending when it was seen is still pending, it may yet be committed.
-func (c *collector) strayMetadata(x *record.CollectItem) (record.Reason, error) {
+func (c *collector) strayMetadata(x *record.CollectItem) (record.Reason, bool, error) {
 	s, t := c.s, c.t
-	if t.pending != nil && t.pending.Cut <= x.Left {
-		return record.Reachable, nil
-	}
 	if c.known == nil {
 		var err error
 		if c.known, err = s.knownMetadata(t); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	if _, ok := c.known[t.def.Location+"/"+x.Name]; ok {
-		return record.Reachable, nil
+		return record.Reachable, false, nil
 	}
-	return record.ReasonNone, nil
+	if t.pending != nil && t.pending.Cut <= x.Left {
+		return record.Reachable, true, nil
+	}
+	return record.ReasonNone, false, nil
 }
 
 // writersOf are the writer numbers of a table's epochs.

@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/varve-io/varve/schemas"
@@ -88,8 +89,8 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 	msg.Definition = t.def
 	s.effect('s', t.id, sh.epoch, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon)
 	out := accepted(false, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon, int64(sh.framing))
-	if b := t.base; b != nil && b.TopicID == id.topic {
-		out.Numbers = append(out.Numbers, b.Offset)
+	if base := t.baseOf(id.topic); base > 0 {
+		out.Numbers = append(out.Numbers, base)
 	}
 	return out, nil
 }
@@ -176,10 +177,11 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 			return outcomeOf{}, err
 		}
 		switch reason {
-		case record.NoBase:
-			return reject(record.NoBase, int64(i)), nil
+		case record.ReasonNone:
 		case record.OutOfRange:
-			return reject(record.OutOfRange, int64(i), int64(info.Max), s.aimRows), nil
+			return reject(reason, int64(i), int64(info.Max), s.aimRows), nil
+		default:
+			return reject(reason, int64(i)), nil
 		}
 	}
 	return accepted(len(a.Files) > 0 || len(a.Deletes) > 0), nil
@@ -216,12 +218,17 @@ func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.
 		return record.ReasonNone, nil
 	}
 	n := len(s.targets)
-	s.metCollected = false
+	s.metCollected, s.metOut = false, false
 	var err error
-	if s.targets, err = s.forwardBlock(t, b.File, b.Bitmap, s.targets); err != nil {
+	s.targets, err = s.forwardBlock(t, b.File, b.Bitmap, s.targets)
+	if errors.Is(err, errMapLost) {
+		s.targets = s.targets[:n]
+		return record.BadMap, nil
+	}
+	if err != nil {
 		return 0, err
 	}
-	if s.metCollected && !owner {
+	if s.metOut || s.metCollected && !owner {
 		s.targets = s.targets[:n]
 		return record.NoBase, nil
 	}
@@ -293,7 +300,7 @@ func (s *Store) doAppend(r *Record, t *table, sh *shard, a *record.AppendRows) e
 	if sh.framing == 0 && len(a.Files) > 0 {
 		sh.framing = a.Framing
 	}
-	sh.counter, sh.sourceEnd, sh.paid = a.Counter, a.SourceTo, true
+	sh.counter, sh.sourceEnd = a.Counter, a.SourceTo
 	moved := a.RequestTo > sh.requestEnd
 	sh.requestEnd = a.RequestTo
 	sh.counts.Add(&a.Counts)
@@ -372,6 +379,7 @@ func (s *Store) settle(r *Record, t *table) error {
 			continue
 		}
 		t.dirty = true
+		t.settled++
 		s.effect('k', t.id, o.offset)
 		// It goes out before the outcome of the record that settled it: where
 		// that one is in the topic, this one is too (L11).

@@ -191,8 +191,8 @@ func (t *table) indexKeeper(left int64) Kept {
 		for p := range b.Partitions {
 			sh := t.shards[shardID{b.TopicID, p}]
 			// Until it has a checkpoint of its own a shard begins with the fold of those
-			// of before, and what that owes is paid by its first append.
-			if sh == nil || sh.index.Path == "" || !sh.paid {
+			// of before. An owner makes none before what that owes is paid.
+			if sh == nil || sh.index.Path == "" {
 				return Kept{KeptByReshard, [2]int64{int64(p), b.Offset}}
 			}
 		}

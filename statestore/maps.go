@@ -2,7 +2,9 @@ package statestore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/varve-io/varve/schemas/forward"
@@ -64,9 +66,16 @@ func (s *Store) dropMaps() {
 	}
 }
 
+// errMapLost: the record under way needs a map that is void for it (L10).
+var errMapLost = errors.New("a forwarding map is lost")
+
 // openMap is a forwarding map. bad says that the bytes are none: everyone who
 // has them sees that.
 func (s *Store) openMap(ref *record.Ref, whole bool) (m *forward.Map, bad bool, err error) {
+	if slices.Contains(s.lostMaps, ref.Hash) {
+		// Also where a member has it still: all decide alike.
+		return nil, false, errMapLost
+	}
 	h := s.maps[ref.Hash]
 	if h == nil || int64(len(h.bytes)) != ref.Length {
 		return nil, false, &NeedsMap{*ref}

@@ -28,6 +28,10 @@ func applyFetching(st *statestore.Store, r *statestore.Record) (record.OutcomeMe
 		if !errors.As(err, &wait) {
 			return out, err
 		}
+		if len(r.LostMaps) > 0 {
+			r.LostMaps = append(r.LostMaps, wait.Ref.Hash)
+			continue
+		}
 		b, ok := mapStore.Load(wait.Ref.Hash)
 		if !ok {
 			return out, err

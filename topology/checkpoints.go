@@ -47,6 +47,10 @@ type CheckpointOptions struct {
 	// index goes to the object store, for a member that takes the shard over.
 	// Default: ingest.DefaultCheckpointAppends.
 	IndexAppends int
+	// IndexEvery is after how long it goes there though fewer were accepted, if the
+	// table changed: what left the table later cannot be collected.
+	// Default: ingest.DefaultCheckpointEveryMs; below zero: for ever.
+	IndexEvery time.Duration
 	// Rate bounds the upload, in bytes a second. Default: checkpoint.DefaultRate;
 	// below zero: not at all.
 	Rate int64

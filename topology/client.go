@@ -42,6 +42,8 @@ type ClientOptions struct {
 	TLS *tls.Config
 	// SASL are the mechanisms to log in with, in order of preference. Default: none.
 	SASL []sasl.Mechanism
+	// Facts are what a node's folder remembers of TLS and SASL. Default: nothing.
+	Facts *SecurityFacts
 	// DialTimeout bounds one connection attempt. Default: DefaultDialTimeout.
 	DialTimeout time.Duration
 	// Hooks are told what the clients do, to count it. Default: none.

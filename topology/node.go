@@ -95,8 +95,10 @@ type NodeOptions struct {
 	// Default: the tables' own folders.
 	Remote *restclient.Options
 	// Jobs say how compaction jobs are planned and executed.
-	Jobs   JobOptions
-	Logger *slog.Logger
+	Jobs JobOptions
+	// Garbage says when what no reader reaches any more is deleted.
+	Garbage GarbageOptions
+	Logger  *slog.Logger
 }
 
 // Node runs roles over one deployment.
@@ -154,8 +156,10 @@ type nodeFile struct {
 	// in URLs.
 	WarehouseURL string   `json:"warehouse_url,omitempty"`
 	Brokers      []string `json:"brokers"`
-	Admin        string   `json:"admin,omitempty"`
-	Catalog      string   `json:"catalog,omitempty"`
+	// Kafka is how the brokers are reached, without secrets.
+	Kafka   *SecurityFacts `json:"kafka,omitempty"`
+	Admin   string         `json:"admin,omitempty"`
+	Catalog string         `json:"catalog,omitempty"`
 	// Remote is the outside catalog that tables are published to. Published says
 	// that a publisher ran: where it publishes does not change any more.
 	Remote    *RemoteFacts `json:"remote,omitempty"`
@@ -414,7 +418,7 @@ func (n *Node) writeNodeFile(admin string) error {
 	f := nodeFile{
 		Deployment: n.opt.Deployment, ID: fmt.Sprintf("%x", n.id), Partitions: n.topics.Partitions,
 		Warehouse: n.store.Location(""), WarehouseURL: storeURL(n.opt.Warehouse), Brokers: n.client.Brokers, Admin: admin, Catalog: n.Catalog(), PID: os.Getpid(), Embedded: n.broker != nil,
-		NodeID: n.opt.NodeID, Remote: n.publishes, Published: n.published,
+		NodeID: n.opt.NodeID, Remote: n.publishes, Published: n.published, Kafka: n.opt.Client.Facts,
 	}
 	b, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {

@@ -57,6 +57,9 @@ func (o *NodeOptions) check() error {
 	if err := o.Jobs.check(); err != nil {
 		return err
 	}
+	if err := o.Garbage.check(); err != nil {
+		return err
+	}
 	return o.checkGroups()
 }
 

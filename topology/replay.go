@@ -48,6 +48,10 @@ type ReplayOptions struct {
 	// are the chain hashes of its checkpoints and, where the log is a topic, of the
 	// outcomes. Nothing is written to it.
 	Compare objstore.Store
+	// Outside says that the tables are published to an outside catalog, which
+	// writes their metadata and dates it. Manifests, lists and vectors are made
+	// and compared all the same (C7).
+	Outside bool
 	// Against is a data folder on which no node runs: a state of it that stands
 	// where the replay ended is held against the one that was built, key by key.
 	Against string
@@ -114,8 +118,15 @@ func Replay(ctx context.Context, o ReplayOptions) (_ *Replayed, err error) {
 		o.Bodies = o.Store
 	}
 	bodies := processors.NewBodies(o.Bodies, o.Deployment)
+	publish := func(store objstore.Store) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
+		p := publisher.New(publisher.Config{Store: store, Bodies: bodies, Logger: o.Logger})
+		if o.Outside {
+			return p.Again
+		}
+		return p.Publish
+	}
 	if o.Publish == nil && !o.StateOnly {
-		o.Publish = publisher.New(publisher.Config{Store: o.Store, Bodies: bodies, Logger: o.Logger}).Publish
+		o.Publish = publish(o.Store)
 	}
 	if es, err := os.ReadDir(o.State); err == nil && len(es) > 0 {
 		return nil, fmt.Errorf("%w: %s is not empty; a replay builds its state from nothing", ErrConfig, o.State)
@@ -130,7 +141,7 @@ func Replay(ctx context.Context, o ReplayOptions) (_ *Replayed, err error) {
 	var checks *compared
 	if o.Compare != nil && !o.StateOnly {
 		checks = &compared{Store: o.Store, lake: o.Compare, out: out}
-		o.Publish = publisher.New(publisher.Config{Store: checks, Bodies: bodies, Logger: o.Logger}).Publish
+		o.Publish = publish(checks)
 	}
 	found := false
 	for i := range src.parts {
@@ -231,6 +242,11 @@ func (r *replay) apply(ctx context.Context, rec *statestore.Record) error {
 		if err := r.commit(ctx); err != nil {
 			return err
 		}
+		if r.o.Outside && !r.o.StateOnly {
+			if err := r.again(ctx, rec); err != nil {
+				return err
+			}
+		}
 	}
 	out, err := state.Apply(ctx, r.store, r.bodies, rec)
 	if err != nil {
@@ -266,26 +282,44 @@ func (r *replay) commit(ctx context.Context) error {
 		r.store.Sent(box.Outcomes[n-1].Offset)
 	}
 	for _, c := range box.Cuts {
-		if r.o.StateOnly {
+		if r.o.StateOnly || r.o.Outside {
 			break
 		}
-		f, err := r.store.Frozen(c.TableID)
-		if err != nil {
+		if err := r.publish(ctx, c.TableID); err != nil {
 			return err
 		}
-		if f == nil {
-			continue
-		}
-		res, err := r.o.Publish(ctx, f)
-		if err == nil && r.checks != nil {
-			err = r.checks.found(c.Table, c.Build)
-		}
-		if err != nil {
-			return err
-		}
-		r.out.Cuts++
-		r.pending[c.TableID] = &res.Committed
 	}
+	return nil
+}
+
+// again publishes what a record confirms, as the catalog's facts in the log have
+// moved it by then (H5).
+func (r *replay) again(ctx context.Context, rec *statestore.Record) error {
+	env, _, err := r.bodies.Open(ctx, rec.Key, rec.Header, rec.Value)
+	if err != nil {
+		return nil // the state rejects it, whatever it is
+	}
+	return r.publish(ctx, env.TableID)
+}
+
+// publish makes the snapshot of a table's pending cut.
+func (r *replay) publish(ctx context.Context, table int64) error {
+	f, err := r.store.Frozen(table)
+	if err != nil || f == nil {
+		return err
+	}
+	if p := r.pending[table]; p != nil && p.Build == f.Build {
+		return nil
+	}
+	res, err := r.o.Publish(ctx, f)
+	if err == nil && r.checks != nil {
+		err = r.checks.found(f.Definition.Name, f.Build)
+	}
+	if err != nil {
+		return err
+	}
+	r.out.Cuts++
+	r.pending[table] = &res.Committed
 	return nil
 }
 
@@ -311,6 +345,15 @@ func (r *replay) confirmed(ctx context.Context, rec *statestore.Record, out *rec
 		return fmt.Errorf("%w: table %s: the log confirms a snapshot that no cut asked for", ErrReplayDiffers, out.Table)
 	}
 	delete(r.pending, out.TableID)
+	if r.o.Outside { // its part
+		v, err := record.DecodeBody(record.TypeSnapshotCommitted, 1, got)
+		if err != nil {
+			return err
+		}
+		if c, ok := v.(*record.SnapshotCommitted); ok {
+			mine.TimestampMs, mine.MetadataPath = c.TimestampMs, c.MetadataPath
+		}
+	}
 	want, err := record.EncodeBody(nil, mine)
 	if err != nil {
 		return err

@@ -79,6 +79,9 @@ func (s Security) Apply(o *ClientOptions) error {
 	if m != nil {
 		o.SASL = []sasl.Mechanism{m}
 	}
+	if o.Facts, err = s.facts(); err != nil {
+		return fmt.Errorf("%w: Kafka TLS: %w", ErrConfig, err)
+	}
 	return nil
 }
 

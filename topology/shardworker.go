@@ -222,7 +222,8 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		Shard:  record.ShardKey{TopicID: topic.ID, Topic: topic.Name, Partition: p},
 		Member: claimMember(n.opt.NodeID, partitionsOf(t, topic)),
 		Dir:    n.indexDir(t.ID, topic.ID, p, 0),
-		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, Registry: n.opt.Registry, CheckpointAppends: n.opt.Checkpoints.IndexAppends, ApplyVersion: statestore.ApplyVersion, Logger: n.log,
+		Store:  n.store, Bodies: n.bodies, StopOnError: n.opt.StopOnError, Registry: n.opt.Registry, CheckpointAppends: n.opt.Checkpoints.IndexAppends, CheckpointEveryMs: n.opt.Checkpoints.IndexEvery.Milliseconds(),
+		ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Tallied: n.metrics.tallied(t.Name, p),
 		Log:     &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
 		Letters: &letterSender{

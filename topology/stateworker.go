@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/collector"
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/processors/state"
 	"github.com/varve-io/varve/schemas/record"
@@ -44,6 +45,8 @@ type stateWorker struct {
 	pub       *publisher.Publisher
 	keeper    *keeper
 	desk      *jobDesk // nil: the node plans and sends no jobs
+	gcMu      sync.Mutex
+	gc        *collector.Collector // under gcMu
 	log       *slog.Logger
 
 	mu       sync.Mutex
@@ -104,7 +107,11 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	if n.remote != nil {
 		config.Remote = n.remote
 	}
+	if g := n.opt.Garbage.Grace; g != 0 {
+		config.Grace = max(g, time.Nanosecond)
+	}
 	w.pub = publisher.New(config)
+	w.gc = collector.New(collector.Config{State: st, Store: n.store, Catalog: w.pub, Grace: n.opt.Garbage.Grace})
 	h := st.Head()
 	if h.Offset >= 0 {
 		if h.Deployment != n.id || h.Partition != p {
@@ -298,6 +305,7 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	pubs.Go(func() { w.keepCheckpoints(ctx) })
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
+		pubs.Go(func() { w.collecting(ctx) })
 	}
 	if w.desk != nil {
 		pubs.Go(func() { w.desk.run(ctx) })
@@ -414,7 +422,7 @@ func (w *stateWorker) collectMetadata(ctx context.Context) {
 }
 
 // publish builds and commits a table's pending cut, with retries, until a
-// SnapshotCommitted of it was accepted. Only a foreign commit ends it early.
+// SnapshotCommitted of it was accepted.
 func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 	wait := retryMin
 	cause := ""
@@ -423,6 +431,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		build, err := w.pendingBuild(c)
 		if err == nil && build < 0 {
 			w.setWaiting(c.TableID, "")
+			w.setStuck(c.TableID, nil)
 			return // confirmed meanwhile, or dropped
 		}
 		var frozen *statestore.FrozenCut
@@ -470,13 +479,18 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		}
 		w.n.metrics.publishFailed(c.Table, err)
 		w.setWaiting(c.TableID, err.Error())
-		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		if errors.Is(err, publisher.ErrForeign) || errors.Is(err, publisher.ErrInconsistent) {
-			w.mu.Lock()
-			w.stuck[c.TableID] = err
-			w.mu.Unlock()
-			return
+			// A person must act, and need not start the node again for it.
+			if w.setStuck(c.TableID, err) {
+				w.log.Error("a table cannot be published until somebody acts; it is looked at again now and then", "table", c.Table, "build", frozen.Build, "error", err)
+			}
+			if sleep(ctx, stuckRetry) != nil {
+				return
+			}
+			continue
 		}
+		w.setStuck(c.TableID, nil)
+		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		// Each cause is recorded when it begins, and a long wait now and then.
 		if now := publisher.Cause(err); moved == nil && (now != cause || attempt&(attempt-1) == 0) {
 			cause = now
@@ -497,6 +511,23 @@ func (w *stateWorker) setWaiting(table int64, why string) {
 	} else {
 		w.waiting[table] = why
 	}
+}
+
+// stuckRetry is how often a table is looked at that waits for a person.
+const stuckRetry = 10 * time.Second
+
+// setStuck notes why a table waits for a person, nil: it does not any more. It
+// says whether that is news.
+func (w *stateWorker) setStuck(table int64, why error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.stuck[table]
+	if why == nil {
+		delete(w.stuck, table)
+		return was != nil
+	}
+	w.stuck[table] = why
+	return was == nil || was.Error() != why.Error()
 }
 
 func (w *stateWorker) append(ctx context.Context, c statestore.CutNotice, v any) int64 {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,6 +24,28 @@ func TestCommandsOnSecureKafka(t *testing.T) {
 	}
 	n := startNode(t, "--config", file, "--data", data, "--log-level", "warn")
 	run(t, "delete", "shop.t", "--config", file, "--data", data, "--key", "id=1")
+	// The folder remembers all but the secret, which then is enough.
+	node := readText(t, filepath.Join(data, "node.json"))
+	if !strings.Contains(node, testcluster.KafkaUser) || strings.Contains(node, testcluster.KafkaPassword) || strings.Contains(node, password) {
+		t.Error(node)
+	}
+	wantLines(t, run(t, "status", "--kafka-password-file", password, "--data", data, "--output", "csv"), "shop.t,shop.t,0,running,")
+	env := []string{"VARVE_KAFKA_PASSWORD=" + testcluster.KafkaPassword}
+	if code, out, errs := varveWith(t, env, "", "status", "--data", data, "--output", "csv"); code != exitDone || !strings.Contains(out, "shop.t,shop.t,0,running,") {
+		t.Errorf("with the password alone: exit code %d, %s%s", code, out, errs)
+	}
+	if code, out, errs := varve(t, "letters", "shop.t", "--data", data); code == exitDone || !strings.Contains(errs, "the brokers ask for a login") || strings.Contains(out+errs, testcluster.KafkaPassword) {
+		t.Errorf("without the password: exit code %d, %s%s", code, out, errs)
+	}
+	if err := os.Chmod(filepath.Join(data, "node.json"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := varveWith(t, env, "", "letters", "shop.t", "--data", data); code == exitDone || !strings.Contains(errs, "everyone may write") {
+		t.Errorf("a folder that others may write: exit code %d, %s", code, errs)
+	}
+	if err := os.Chmod(filepath.Join(data, "node.json"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	wantLines(t, run(t, "status", "--config", file, "--data", data, "--output", "csv"), "shop.t,shop.t,0,running,")
 	wantRows(t, scanned(t, data, "shop.t", "--config", file))
 	wantLines(t, run(t, "letters", "shop.t", "--config", file, "--data", data, "--output", "csv"), "shop.t")

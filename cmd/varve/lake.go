@@ -38,7 +38,8 @@ type nodeFacts struct {
 	PID        int      `json:"pid"`
 	Embedded   bool     `json:"embedded"`
 
-	Remote *topology.RemoteFacts `json:"remote"`
+	Remote *topology.RemoteFacts   `json:"remote"`
+	Kafka  *topology.SecurityFacts `json:"kafka"`
 }
 
 // readNodeFacts is nil when the folder never held a node.

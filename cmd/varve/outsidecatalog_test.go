@@ -42,6 +42,21 @@ func TestOutsideCatalogCommands(t *testing.T) {
 	if code != exitUsage || !strings.Contains(errs, "are published to the catalog at "+cat.URI()) {
 		t.Errorf("without the catalog: exit code %d: %s", code, errs)
 	}
+	// A replay makes all of it again that is varve's, and sees what was changed.
+	run(t, "replay", "--data", data, "--into", filepath.Join(t.TempDir(), "again"), "--compare")
+	lists, err := filepath.Glob(filepath.Join(data, "lake", "shop", "people", "metadata", "snap-*.avro"))
+	if err != nil || len(lists) != 2 {
+		t.Fatal(lists, err)
+	}
+	b := []byte(readText(t, lists[0]))
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(lists[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs = varve(t, "replay", "--data", data, "--into", filepath.Join(t.TempDir(), "differs"), "--compare")
+	if code != exitDiffers || !strings.Contains(errs, filepath.Base(lists[0])) {
+		t.Errorf("with a changed manifest list: exit code %d: %s", code, errs)
+	}
 }
 
 func readText(t *testing.T, path string) string {

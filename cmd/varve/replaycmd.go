@@ -32,7 +32,8 @@ func (a *app) replayCommand() *cobra.Command {
 			"transaction export\" wrote, and leaves the states of its partitions in a fresh folder.\n" +
 			"With --compare every snapshot's metadata, manifests and vectors are made again and held\n" +
 			"against the lake byte by byte, the chain hashes against the outcomes topic and the\n" +
-			"checkpoints, and the state against that of a stopped data folder. Nothing but FOLDER is\n" +
+			"checkpoints, and the state against that of a stopped data folder. Where tables are\n" +
+			"published to an outside catalog, the metadata is its own and left out. Nothing but FOLDER is\n" +
 			"written. It ends with exit code 3 at the first difference.\n\n" +
 			"--to ends it at a log offset (a number; with several partitions also --partition), at a\n" +
 			"time, or at a snapshot (snapshot:ID).",
@@ -166,10 +167,7 @@ func (a *app) replayPlaces(ctx context.Context, o *topology.ReplayOptions, into 
 	if !compare {
 		return running, nil
 	}
-	if l.remote != nil {
-		return false, usagef("--compare: the tables' metadata is written by an outside catalog, which names and dates it; leave --compare out to build the state alone")
-	}
-	o.Compare = l.store
+	o.Compare, o.Outside = l.store, l.remote != nil
 	if !running && node != nil {
 		o.Against = a.data
 	}

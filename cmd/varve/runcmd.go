@@ -37,6 +37,7 @@ func (a *app) runCommand() *cobra.Command {
 		catalog       catalogFlags
 		monitor       monitorFlags
 		jobs          jobFlags
+		garbage       garbageFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -88,6 +89,9 @@ func (a *app) runCommand() *cobra.Command {
 				return err
 			}
 			o.Jobs = jobs.o
+			if o.Garbage, err = garbage.options(); err != nil {
+				return err
+			}
 			if o.Catalog, err = a.catalogOptions(&catalog); err != nil {
 				return err
 			}
@@ -117,6 +121,7 @@ func (a *app) runCommand() *cobra.Command {
 	catalog.add(f)
 	monitor.add(f)
 	jobs.add(cmd)
+	garbage.add(cmd)
 	return cmd
 }
 

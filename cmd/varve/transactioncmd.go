@@ -19,7 +19,7 @@ import (
 func (a *app) transactionCommand() *cobra.Command {
 	return group("transaction", "Read a table's log, and append to it",
 		"  varve transaction list shop.orders\n  varve transaction show shop.orders 17",
-		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand(), a.transactionExportCommand())
+		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand(), a.transactionExportCommand(), a.transactionVoidCommand())
 }
 
 func (a *app) transactionListCommand() *cobra.Command {
@@ -233,6 +233,9 @@ func transactionObject(ctx context.Context, s *session, d *processors.Decided) (
 	env, body, err := s.Bodies().Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if errors.Is(err, record.ErrUndecodable) || errors.Is(err, record.ErrNewerForm) {
 		return append(o, field{"error", err.Error()}), nil
+	}
+	if errors.Is(err, processors.ErrBodyMissing) && d.Outcome.Outcome.Reason == record.Undecodable {
+		return append(o, field{"error", "its body was declared lost"}), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log offset %d: %w", d.Record.Offset, err)

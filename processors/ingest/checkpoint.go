@@ -17,6 +17,10 @@ import (
 	"github.com/varve-io/varve/statestore/objstore"
 )
 
+// DefaultCheckpointEveryMs is how long a shard's index horizon may stay behind what
+// the table's log has, in ms.
+const DefaultCheckpointEveryMs = 15 * 60 * 1000
+
 // DefaultCheckpointAppends is how many accepted appends lie between two index
 // checkpoints: what an owner without a local index has to fold from the log.
 const DefaultCheckpointAppends = 4096
@@ -25,7 +29,9 @@ const DefaultCheckpointAppends = 4096
 
 // checkpoint uploads the index and asks for the shard's horizon to move to it (F9).
 func (s *Shard) checkpoint(ctx context.Context) error {
-	if s.index == nil || s.stage != Running || s.indexing {
+	// What a division left the shard owing is paid first: a file that it names may
+	// be collected once there is a checkpoint (F16).
+	if s.index == nil || s.stage != Running || s.indexing || len(s.side.Debts) > 0 {
 		return nil
 	}
 	offset := s.index.Offset()
@@ -56,15 +62,35 @@ func (s *Shard) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.indexing, s.uploaded = true, key
+	s.indexing, s.uploaded, s.indexMs, s.taken = true, key, s.nowMs, 0
 	epoch := s.epoch
 	s.cfg.Log.Append(m, func(_ int64, err error) {
 		if epoch == s.epoch && err != nil {
 			s.indexing = false
+			s.taken++
 			s.log.Warn("an index checkpoint could not be entered in the log", "error", err)
 		}
 	})
 	return nil
+}
+
+// idleCheckpoint uploads the index of a shard that few events come to, while the
+// table's other writers go on: as long as its horizon stays, nothing of the table
+// that left later can be collected (G2).
+func (s *Shard) idleCheckpoint(ctx context.Context, nowMs int64) {
+	if s.cfg.CheckpointEveryMs < 0 || s.taken == 0 || s.indexing || s.index == nil {
+		return
+	}
+	if s.indexMs == 0 {
+		s.indexMs = nowMs
+	}
+	if nowMs-s.indexMs < s.cfg.CheckpointEveryMs {
+		return
+	}
+	s.indexMs = nowMs // one that fails is tried again after as long
+	if err := s.checkpoint(ctx); err != nil {
+		s.log.Warn("no index checkpoint", "error", err)
+	}
 }
 
 // firstIndexRetryMs is how long a first checkpoint that failed waits.
@@ -94,6 +120,19 @@ func (s *Shard) indexFolder() string {
 	return folder + "/"
 }
 
+// checkpointOffset is the log offset of a checkpoint, −1 when it has none.
+func checkpointOffset(ref *record.Ref) int64 {
+	var epoch, offset int64
+	if ref == nil {
+		return -1
+	}
+	name := ref.Path[strings.LastIndexByte(ref.Path, '/')+1:]
+	if n, err := fmt.Sscanf(name, "%d-%d.idx", &epoch, &offset); n != 2 || err != nil || name != indexName(epoch, offset) {
+		return -1
+	}
+	return offset
+}
+
 func indexName(epoch, offset int64) string { return fmt.Sprintf("%d-%d.idx", epoch, offset) }
 
 // indexed: the outcome of a ShardIndex. Once it stands, the checkpoints of before
@@ -105,6 +144,7 @@ func (s *Shard) indexed(ctx context.Context, x *record.ShardIndex, ok bool) erro
 	}
 	s.indexing, s.sinceIndex = false, 0
 	if !ok {
+		s.taken++
 		if s.uploaded == "" {
 			return nil
 		}

@@ -274,6 +274,7 @@ func (s *Shard) due(nowMs int64) bool {
 
 func (s *Shard) advance(ctx context.Context, nowMs int64) {
 	s.firstCheckpoint(ctx, nowMs)
+	s.idleCheckpoint(ctx, nowMs)
 	for s.stage == Running {
 		// A dead letter is acknowledged before the append that covers it (A4).
 		if s.due(nowMs) && s.letters == 0 && len(s.flight) < s.cfg.InFlight && s.appendWait.mayTry(nowMs) {

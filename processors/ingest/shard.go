@@ -70,6 +70,10 @@ type Config struct {
 	// CheckpointAppends is how many accepted appends lie between two index
 	// checkpoints. Default: DefaultCheckpointAppends.
 	CheckpointAppends int
+	// CheckpointEveryMs is after how many ms one is made though fewer appends were
+	// accepted, if the table changed. Default: DefaultCheckpointEveryMs; below zero:
+	// for ever.
+	CheckpointEveryMs int64
 	// SideAppends defaults to DefaultSideAppends. IndexDelta is how many changed
 	// entries the key index keeps in memory between merges; default
 	// keyindex.DefaultDeltaLimit.
@@ -172,6 +176,8 @@ type Shard struct {
 	flushNow     bool
 	openedMs     int64 // when the oldest thing in the buffer came
 	sinceIndex   int   // accepted appends since the last index checkpoint
+	indexMs      int64 // when the last one was made
+	taken        int   // records that may let files leave the table, since then
 	firstIndexMs int64 // not before this a first checkpoint is tried (again)
 	indexing     bool  // a ShardIndex has no outcome yet
 	uploaded     string
@@ -205,6 +211,9 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 	}
 	if cfg.InFlight == 0 {
 		cfg.InFlight = DefaultInFlight
+	}
+	if cfg.CheckpointEveryMs == 0 {
+		cfg.CheckpointEveryMs = DefaultCheckpointEveryMs
 	}
 	if cfg.CheckpointAppends == 0 {
 		cfg.CheckpointAppends = DefaultCheckpointAppends
@@ -282,18 +291,25 @@ func (s *Shard) openIndex(ctx context.Context) error {
 			return err
 		}
 		if !local {
-			if err := s.restore(ctx, ref, opt); err != nil {
-				s.log.Warn("the index checkpoint is of no use; the index is built again from the log", "error", err)
-				s.side = newSide()
-			}
+			s.bring(ctx, opt)
 		}
 	}
 	s.index, err = keyindex.Open(s.cfg.Dir, opt)
 	if errors.Is(err, keyindex.ErrCorrupt) || errors.Is(err, keyindex.ErrVersion) {
-		s.log.Warn("the key index is damaged; it is built again from the log", "error", err)
+		s.log.Warn("the key index is damaged; it is made again from its checkpoint and the log", "error", err)
 		if err := keyindex.Destroy(s.cfg.Dir, s.cfg.FS); err != nil {
 			return err
 		}
+		s.bring(ctx, opt)
+		s.index, err = keyindex.Open(s.cfg.Dir, opt)
+	}
+	if err == nil && s.index.Offset() < checkpointOffset(s.cfg.Checkpoint) {
+		// Files that left the table before that checkpoint may be gone (F9, G7).
+		s.log.Info("the key index here is older than its checkpoint, which takes its place", "index", s.index.Offset())
+		if err := errors.Join(s.index.Close(), keyindex.Destroy(s.cfg.Dir, s.cfg.FS)); err != nil {
+			return err
+		}
+		s.bring(ctx, opt)
 		s.index, err = keyindex.Open(s.cfg.Dir, opt)
 	}
 	if err != nil {
@@ -309,6 +325,19 @@ func (s *Shard) openIndex(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("table %s, %s/%d: %w", s.cfg.Table, s.cfg.Shard.Topic, s.cfg.Shard.Partition, ErrNoBase), s.index.Close())
 	}
 	return nil
+}
+
+// bring restores the shard's checkpoint, if it has one, into a folder without an
+// index.
+func (s *Shard) bring(ctx context.Context, opt keyindex.Options) {
+	ref := s.cfg.Checkpoint
+	if ref == nil || ref.Path == "" {
+		return
+	}
+	if err := s.restore(ctx, ref, opt); err != nil {
+		s.log.Warn("the index checkpoint is of no use; the index is built again from the log", "error", err)
+		s.side = newSide()
+	}
 }
 
 // identity is what a base file of this shard's index says of its owner.
@@ -415,6 +444,9 @@ func (s *Shard) fail(err error) {
 		switch {
 		case errors.Is(err, ErrDropped):
 			s.log.Info("shard given up: the table was dropped")
+			return
+		case errors.Is(err, ErrRolledBack):
+			s.log.Info("shard given up: the table was rolled back")
 			return
 		case errors.Is(err, ErrDivided):
 			s.log.Info("shard given up: the source topic was divided anew")
@@ -535,6 +567,10 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 	m := &d.Outcome
 	ok := m.Outcome.Code == record.Accepted
 	switch m.Type {
+	case record.TypeCut:
+		if ok {
+			s.taken++
+		}
 	case record.TypeDropTable:
 		if ok {
 			return ErrDropped
@@ -555,6 +591,10 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 				return err
 			}
 			s.drainFor(v.(*record.Reshard))
+		}
+	case record.TypeRollback:
+		if ok {
+			return s.rolledBack(m.Offset)
 		}
 	case record.TypeAppendRows:
 		return s.appended(ctx, d)
@@ -680,6 +720,10 @@ func (s *Shard) claimed(d *processors.Decided) error {
 		}
 	}
 	s.switchTo = nil
+	s.indexMs = s.nowMs
+	if n[record.ClaimIndexHorizon] < s.epoch {
+		s.taken = 1
+	}
 	s.stage, s.appendWait.err = Running, nil
 	s.log.Debug("shard claimed", "epoch", s.epoch, "source", s.sourceEnd, "requests", s.requestEnd)
 	return nil

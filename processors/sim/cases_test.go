@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"bytes"
+	"errors"
 	"maps"
 	"testing"
 
+	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -450,4 +453,57 @@ func TestIndexLostWithItsCheckpoints(t *testing.T) {
 		p.commit(o)
 		p.expect(map[int]int64{3: 30, 5: 7})
 	})
+}
+
+// L18: the body of an append is lost on its way. The partition waits until that is
+// written down; the owner does not know whose it was, claims again and reads its
+// events again. What was in flight behind it is rejected; without anything behind
+// it the owner would wait for an outcome that never comes.
+func TestAppendDeclaredLost(t *testing.T) {
+	for _, behind := range []int{0, 1} {
+		p := newPlay(t, Options{Seed: 3})
+		o := p.running(p.owner(0))
+		p.up(1, 10)
+		p.up(2, 20)
+		p.commit(o)
+		p.up(1, 11)
+		p.del(2)
+		p.read(o)
+		p.flush(o)
+		for range behind {
+			p.up(3, 30)
+			p.read(o)
+			p.flush(o)
+		}
+		// As if the append had been large: its body lies beside the log.
+		sent := &o.net.queue[0].m
+		var env record.Envelope
+		p.must(record.DecodeEnvelope(sent.Key, sent.Header[:], sent.Value, &env))
+		ref, err := p.bodies.Put(p.ctx, env.Body)
+		p.must(err)
+		env.Body, env.BodyRef = nil, &ref
+		var large record.Message
+		record.Encode(&large, &env)
+		*sent = record.Message{Key: bytes.Clone(large.Key), Header: large.Header, Value: bytes.Clone(large.Value)}
+		p.must(p.mem.Delete(p.ctx, ref.Path))
+		p.arrive(o)
+		at := p.m.machine.Next()
+		if err := p.m.apply(1 << 20); !errors.Is(err, processors.ErrBodyMissing) || p.m.machine.Next() != at || p.m.machine.Err() != nil {
+			t.Fatalf("the body is not there: %v at %d, stopped: %v", err, p.m.machine.Next(), p.m.machine.Err())
+		}
+		p.must(p.bodies.Void(p.ctx, 0, at, &ref))
+		p.apply()
+		for i := range behind + 1 {
+			d := &p.decided[int(at)+i].Outcome
+			if want := []record.Reason{record.Undecodable, record.SourceRange}[i]; d.Outcome.Reason != want || d.TableID != p.tableID {
+				t.Errorf("offset %d of table %d is %s: %s, want %s", d.Offset, d.TableID, d.Outcome.Code, d.Outcome.Reason, want)
+			}
+		}
+		p.decide(o)
+		want := map[int]int64{1: 11}
+		if behind > 0 {
+			want[3] = 30
+		}
+		p.expect(want)
+	}
 }

@@ -223,9 +223,11 @@ func (m *Machine) OnLog(ctx context.Context, nowMs int64, recs []statestore.Reco
 var ErrFetch = errors.New("fetch what a record names")
 
 // Apply applies a record, with what lies in the object store and counts as its
-// bytes (L3): its body (L10), and the forwarding maps that it needs.
+// bytes (L3): its body (L10), and the forwarding maps that it needs. What an
+// operator has declared void counts as lost for everyone who applies the record.
 func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, r *statestore.Record) (record.OutcomeMessage, error) {
-	if err := fetchBody(ctx, bodies, r); err != nil {
+	partition := store.Head().Partition
+	if err := fetchBody(ctx, bodies, partition, r); err != nil {
 		return record.OutcomeMessage{}, fmt.Errorf("%w: %w", ErrFetch, err)
 	}
 	for {
@@ -234,28 +236,43 @@ func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodi
 		if !errors.As(err, &wait) {
 			return o, err
 		}
-		b, err := bodies.Get(ctx, &wait.Ref)
-		if err != nil {
-			return o, fmt.Errorf("%w: log offset %d: %w", ErrFetch, r.Offset, err)
+		b, lost, err := fetch(ctx, bodies, partition, r.Offset, &wait.Ref)
+		switch {
+		case err != nil:
+			return o, fmt.Errorf("%w: %w", ErrFetch, err)
+		case lost:
+			r.LostMaps = append(r.LostMaps, wait.Ref.Hash)
+		default:
+			store.ProvideMap(wait.Ref.Hash, b)
 		}
-		store.ProvideMap(wait.Ref.Hash, b)
 	}
 }
 
-func fetchBody(ctx context.Context, bodies *processors.Bodies, r *statestore.Record) error {
-	if r.Body != nil {
+func fetchBody(ctx context.Context, bodies *processors.Bodies, partition int32, r *statestore.Record) (err error) {
+	if r.Body != nil || r.BodyLost {
 		return nil
 	}
 	ref := statestore.NeedsBody(r)
 	if ref == nil {
 		return nil
 	}
-	b, err := bodies.Get(ctx, ref)
-	if err != nil {
-		return fmt.Errorf("log offset %d: %w", r.Offset, err)
+	r.Body, r.BodyLost, err = fetch(ctx, bodies, partition, r.Offset, ref)
+	return err
+}
+
+// fetch is what the record at an offset names, or that it is void.
+func fetch(ctx context.Context, bodies *processors.Bodies, partition int32, offset int64, ref *record.Ref) (b []byte, lost bool, err error) {
+	if lost, err = bodies.Voided(ctx, partition, offset, ref.Hash); err == nil && !lost {
+		b, err = bodies.Get(ctx, ref)
 	}
-	r.Body = b
-	return nil
+	switch {
+	case errors.Is(err, processors.ErrBodyMissing):
+		return nil, false, fmt.Errorf("log offset %d: %w; if it is lost for good: varve transaction void --partition %d --offset %d --object %s --length %d --hash %s",
+			offset, err, partition, offset, ref.Path, ref.Length, ref.Hash)
+	case err != nil:
+		return nil, false, fmt.Errorf("log offset %d: %w", offset, err)
+	}
+	return b, lost, nil
 }
 
 func (m *Machine) commit(nowMs int64) error {

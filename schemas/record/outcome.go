@@ -64,7 +64,7 @@ const (
 	NoJob          Reason = 43 // no open job of that plan and item
 	WrongAttempt   Reason = 44
 	BadOutputs     Reason = 45 // rows do not add up, or a name twice
-	BadMap         Reason = 46 // not a forwarding map of this job, or its counts break F4
+	BadMap         Reason = 46 // not a forwarding map of this job, its counts break F4, or a map that is void (L10)
 	WrongDead      Reason = 47 // the map's R is not the job's
 	// Of Reshard and of what comes while one waits for its shards (A6).
 	ReshardOpen Reason = 48 // number 0: the open Reshard
@@ -110,6 +110,15 @@ type OutcomeMessage struct {
 	Definition *schemas.Definition
 }
 
+// Numbers of an accepted Rollback's outcome.
+const (
+	RollbackFiles = iota
+	RollbackVectors
+	RollbackUnread // events of after the target, which are not read again
+	RollbackUndone // requests by key that were answered after the target
+	RollbackTo     // snapshot id
+)
+
 // Numbers of an accepted ClaimShard's outcome.
 const (
 	ClaimWriter = iota
@@ -117,7 +126,8 @@ const (
 	ClaimRequestEnd
 	ClaimIndexHorizon
 	ClaimFraming // as int64 bits
-	// ClaimBase is the offset at which the topic was divided anew (A6); a
-	// topic that never was has no such number.
+	// ClaimBase is the offset at which the topic was divided anew (A6), or the
+	// table rolled back (G1), whatever came last; without either there is no such
+	// number.
 	ClaimBase
 )

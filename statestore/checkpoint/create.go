@@ -36,7 +36,8 @@ type CreateOptions struct {
 	// Grace is that of Expire. Default: DefaultGrace. A checkpoint that takes
 	// longer than half of it is given up.
 	Grace time.Duration
-	// Avoid are objects (File.Object) that are known to be damaged or gone.
+	// Avoid are objects (File.Object) that are known to be damaged or gone, besides
+	// those that a restore has noted in the store.
 	Avoid map[string]bool
 	// Progress, if any, is told how many of the bytes to upload are done.
 	Progress func(done, total int64)
@@ -144,6 +145,10 @@ func (c *creation) known(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	damaged, err := c.p.damaged(ctx)
+	if err != nil {
+		return err
+	}
 	for _, i := range infos {
 		m, err := c.p.read(ctx, manifestsDir, i.Key)
 		switch {
@@ -155,7 +160,7 @@ func (c *creation) known(ctx context.Context) error {
 			continue
 		}
 		for j := range m.Files {
-			if f := &m.Files[j]; f.Object != "" && !c.opt.Avoid[f.Object] {
+			if f := &m.Files[j]; f.Object != "" && !c.opt.Avoid[f.Object] && !damaged[f.Object] {
 				c.have[f.SHA256] = f.Object
 			}
 		}

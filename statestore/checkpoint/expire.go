@@ -176,7 +176,9 @@ func (p Place) sweep(ctx context.Context, opt *ExpireOptions, out *Expired) erro
 		return nil
 	}
 	var gone []string
+	there := map[string]bool{}
 	err = p.store.List(ctx, p.prefix+filesDir, func(i objstore.Info) error {
+		there[strings.TrimPrefix(i.Key, p.prefix)] = true
 		if object := strings.TrimPrefix(i.Key, p.prefix); !named[object] && i.ModTime.Before(old) {
 			gone = append(gone, i.Key)
 			out.Files++
@@ -189,6 +191,9 @@ func (p Place) sweep(ctx context.Context, opt *ExpireOptions, out *Expired) erro
 	}
 	if err == nil && len(done) > 0 {
 		err = p.store.Delete(ctx, done...)
+	}
+	if err == nil {
+		err = p.forgetDamaged(ctx, there)
 	}
 	if err != nil {
 		return fmt.Errorf("remove files that no checkpoint names: %w", err)

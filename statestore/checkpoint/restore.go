@@ -124,7 +124,7 @@ func (p Place) fetch(ctx context.Context, m *Manifest, opt *RestoreOptions, out 
 	if err := fs.MkdirAll(tmp, 0o755); err != nil {
 		return local(err)
 	}
-	if err := p.fetchAll(ctx, m, fs, tmp, out); err != nil {
+	if err := p.fetchAll(ctx, m, opt, tmp, out); err != nil {
 		return err
 	}
 	if err := syncDir(fs, tmp); err != nil {
@@ -194,7 +194,8 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func (p Place) fetchAll(ctx context.Context, m *Manifest, fs vfs.FS, dir string, out *Restored) error {
+func (p Place) fetchAll(ctx context.Context, m *Manifest, opt *RestoreOptions, dir string, out *Restored) error {
+	fs, whole := opt.FS, ctx
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	work := make(chan *File)
@@ -232,6 +233,12 @@ func (p Place) fetchAll(ctx context.Context, m *Manifest, fs vfs.FS, dir string,
 	}
 	close(work)
 	wg.Wait()
+	for object := range out.Bad {
+		if err := p.noteDamaged(whole, object); err != nil {
+			// The store is away, or may not be written: this process remembers it (Bad).
+			opt.Log.Warn("a damaged file of a checkpoint could not be noted in the store", "object", object, "error", err)
+		}
+	}
 	if first == nil {
 		return ctx.Err()
 	}

@@ -14,9 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
+	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/statestore/restclient"
+	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
 	"github.com/varve-io/varve/topology/testcluster"
 )
@@ -196,7 +199,8 @@ func (f *foreigners) try(w *foreignWriter, what, program string) (json.RawMessag
 		case f.ahead > 0 && strings.Contains(refused, "timestamp"):
 			f.did[string(w.name)+": refused, since a clock was ahead"]++
 			return nil, false
-		case strings.Contains(refused, "CommitFailed"), strings.Contains(refused, "Requirement failed"), strings.Contains(refused, "Cannot commit"):
+		case strings.Contains(refused, "CommitFailed"), strings.Contains(refused, "Requirement failed"), strings.Contains(refused, "Cannot commit"), strings.Contains(refused, "Cannot add snapshot"),
+			strings.Contains(refused, "INCOMPATIBLE_DATA_FOR_TABLE"): // the columns changed meanwhile
 		default:
 			f.t.Fatalf("%s, %s: %s", w.name, what, refused)
 		}
@@ -254,13 +258,17 @@ func (f *foreigners) act(last bool) {
 	case 2:
 		setProperty(f.py, "theirs.py", fmt.Sprintf("load().transaction().set_properties({'theirs.py': %q}).commit_transaction()", value))
 	case 3, 6:
-		var values, ids []string
+		var ids []string
 		for i := range 5 {
-			id := fmt.Sprint(-n*10 - i)
-			ids, values = append(ids, id), append(values, fmt.Sprintf("(%s, 'r%d', %d)", id, i, n))
+			ids = append(ids, fmt.Sprint(-n*10-i))
 		}
+		insert := fmt.Sprintf(`
+columns = spark.table(%q).columns
+rows = ", ".join("(" + ", ".join({"id": i, "region": "'theirs'", "qty": "%d"}.get(c, "NULL") for c in columns) + ")" for i in %q.split())
+spark.sql("INSERT INTO %s.branch_sp VALUES " + rows)
+`, o, n, strings.Join(ids, " "), o)
 		branch := fmt.Sprintf("ALTER TABLE %s CREATE BRANCH IF NOT EXISTS sp", o)
-		if _, ok := f.try(f.spark, "rows on a branch", sql(branch, fmt.Sprintf("INSERT INTO %s.branch_sp (id, region, qty) VALUES %s", o, strings.Join(values, ", ")))); ok {
+		if _, ok := f.try(f.spark, "rows on a branch", sql(branch)+insert); ok {
 			for _, id := range ids {
 				f.rows[id] = true
 			}
@@ -338,4 +346,51 @@ func (f *foreigners) check(ctx context.Context) {
 			t.Errorf("row %s on Spark's branch: there %t, want %t", id, !there, there)
 		}
 	}
+}
+
+// TestOutsideWriters: PyIceberg, and Spark where it is installed, set properties
+// and tags and commit to branches while we publish and compact, at last by a
+// clock that is ahead. Nobody's work is lost, and columns change even then.
+func TestOutsideWriters(t *testing.T) {
+	l := startLake(t)
+	c := testcluster.StartCatalog(t, l.location, l.gateway.CatalogProperties()...)
+	ctx := longContext(t)
+	n := start(t, topology.NodeOptions{
+		Data: dataDir(t), Warehouse: l.url, Deployment: "writers", Partitions: 1, Roles: topology.Roles(), Jobs: quickJobs, Remote: &restclient.Options{URI: c.URI()},
+	})
+	f := newFeed(orders("shop.orders", 40, 200), seed(t))
+	if err := prepare(ctx, n, f.workload); err != nil {
+		t.Fatal(err)
+	}
+	load := func() {
+		t.Helper()
+		if _, err := n.Produce(ctx, f.def.SourceTopic, f.partitions, f.take(40), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.WaitLoaded(ctx, f.def.Name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	others := startForeigners(t, c, l, f.def.Name, true)
+	for range 12 {
+		others.act(false)
+		load()
+	}
+	others.act(true)
+	load()
+	info, err := n.Table(ctx, f.def.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := n.Request(ctx, f.def.Name, info.ID, &record.AlterTable{Add: []record.AddColumn{{Name: "late", Type: schemas.Of(schemas.String)}}})
+	if err != nil || out.Outcome.Code != record.Accepted {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	load()
+	jobsOver(ctx, t, n, f.def.Name)
+	settle(ctx, t, n, f, f.model())
+	others.check(ctx)
+	t.Log(others.did)
+	stop(t, n)
 }

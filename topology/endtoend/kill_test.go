@@ -69,7 +69,7 @@ func killNodes(t *testing.T, b backend, lake *s3Lake, kills int) {
 
 // settleAll opens a last node and holds everything against what was produced:
 // rows at every snapshot, files, and what a replay of the log writes.
-// With an outside catalog, whose metadata is its own, the replay is of the state alone.
+// With an outside catalog the replay is held against manifests, lists and vectors, not against the catalog's metadata.
 func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) settled {
 	t := p.t
 	t.Helper()
@@ -96,7 +96,7 @@ func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) settled 
 	}
 	h.outside = o.Remote != nil
 	audit(t, o.Data, h)
-	replaySame(ctx, t, topology.ReplayOptions{Brokers: o.Brokers, Deployment: o.Deployment, StateOnly: h.outside}, o.Data, location, o.Partitions, nil)
+	replaySame(ctx, t, topology.ReplayOptions{Brokers: o.Brokers, Deployment: o.Deployment, Outside: h.outside}, o.Data, location, o.Partitions, nil)
 	return settled{events: m.good + m.bad, rows: len(m.lines(nil)), history: h, jobs: jobs}
 }
 

@@ -204,6 +204,15 @@ func (s *outside) python(program string) {
 	}
 }
 
+// replayed stops the node; a replay of its log makes everything again that is
+// ours in the lake.
+func (s *outside) replayed(n *topology.Node) {
+	s.t.Helper()
+	location := n.Store().Location("")
+	stop(s.t, n)
+	replaySame(longContext(s.t), s.t, topology.ReplayOptions{Outside: true}, s.o.Data, location, 1, nil)
+}
+
 // records are the outcomes of one type of record of the log.
 func (s *outside) records(n *topology.Node, typ record.Type) (out []record.Outcome) {
 	s.t.Helper()
@@ -316,7 +325,7 @@ with table.update_schema() as u:
 		t.Errorf("the log's columns are %+v", info.Definition.Schema())
 	}
 	s.settled(n)
-	stop(t, n)
+	s.replayed(n)
 }
 
 func (s *outside) info(n *topology.Node) *statestore.TableInfo {
@@ -403,7 +412,7 @@ func TestOutsideFaults(t *testing.T) {
 	}
 	s.catalog.Restart()
 	s.settled(n)
-	stop(t, n)
+	s.replayed(n)
 }
 
 // TestOutsideConflict: another writer's branch commit between our reading and
@@ -435,29 +444,36 @@ func TestOutsideConflict(t *testing.T) {
 	if s.metadata().Ref("dev") == nil {
 		t.Error("the other writer's branch is gone")
 	}
-	stop(t, n)
+	s.replayed(n)
 }
 
 // TestOutsideForeign: what another writer does to main, to the columns or to
 // the whole table stops that table with an error that says what to do; another
 // table goes on.
 func TestOutsideForeign(t *testing.T) {
+	ours := int64(0) // main's snapshot before the harm
+	back := func(s *outside) { s.commit(restcat.SetRef(iceberg.MainBranch, "branch", ours, nil)) }
 	for name, x := range map[string]struct {
 		harm func(s *outside)
 		want []string
+		mend func(s *outside) // as the error says; nil: there is no easy way
 	}{
-		"data on main": {func(s *outside) { s.foreignSnapshot(iceberg.MainBranch, 0) }, []string{"another writer committed snapshot", "(append)", "set main back to"}},
+		"data on main": {func(s *outside) {
+			ours = s.metadata().Current().ID
+			s.foreignSnapshot(iceberg.MainBranch, 0)
+		}, []string{"another writer committed snapshot", "(append)", "set main back to"}, back},
 		"rolled back": {func(s *outside) {
 			m := s.metadata()
+			ours = m.Current().ID
 			s.commit(restcat.SetRef(iceberg.MainBranch, "branch", *m.Current().ParentID, nil))
-		}, []string{"it was rolled back", "set it to"}},
+		}, []string{"it was rolled back", "set it to"}, back},
 		"column dropped": {func(s *outside) {
 			s.python("with table.update_schema(allow_incompatible_changes=True) as u:\n    u.delete_column('ok')\n")
-		}, []string{`column "ok" was dropped`, "undo that change"}},
-		"table dropped": {func(s *outside) { s.python("table.catalog.drop_table(table.name())\n") }, []string{"has no table people.users any more"}},
+		}, []string{`column "ok" was dropped`, "undo that change"}, nil},
+		"table dropped": {func(s *outside) { s.python("table.catalog.drop_table(table.name())\n") }, []string{"has no table people.users any more"}, nil},
 		"table made again": {func(s *outside) {
 			s.python("c = table.catalog\nc.drop_table(table.name())\nc.create_table(table.name(), schema=table.schema(), location=table.location())\n")
-		}, []string{"was dropped and made again", "has the UUID"}},
+		}, []string{"was dropped and made again", "has the UUID"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, n := newOutside(t)
@@ -477,6 +493,19 @@ func TestOutsideForeign(t *testing.T) {
 				t.Fatal(err)
 			}
 			settle(ctx, t, n, other, other.model())
+			if x.mend != nil { // it goes on by itself
+				x.mend(s)
+				waitUntil(t, "the table is published again", func() bool {
+					info, err := n.Table(ctx, s.f.def.Name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return info.Pending == nil && !info.Changes
+				})
+				settle(ctx, t, n, s.f, s.m)
+				stop(t, n)
+				return
+			}
 			if err := n.Close(ctx); err != nil && !errors.Is(err, publisher.ErrForeign) {
 				t.Error(err)
 			}
