@@ -53,7 +53,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
-		record.TypeExpireSnapshots: 1,
+		record.TypeExpireSnapshots: 1, record.TypeRollback: 1,
 	},
 }
 
@@ -402,6 +402,8 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.alterRefs(r, tab, v.(*record.AlterRefs))
 	case record.TypeExpireSnapshots:
 		return s.expireSnapshots(r, tab, v.(*record.ExpireSnapshots))
+	case record.TypeRollback:
+		return s.rollback(r, t, tab, v.(*record.Rollback))
 	case record.TypeDeleteKeys:
 		return s.deleteKeys(r, tab, v.(*record.DeleteKeys))
 	case record.TypeCut:

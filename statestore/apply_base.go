@@ -173,7 +173,7 @@ func (s *Store) refreeze(r *Record, t int64, tab *table) error {
 		}
 	}
 	n := 0
-	if tab.head.Build >= 0 && tab.changed {
+	if tab.head.Build >= 0 && tab.changed && tab.pending.Rollback == 0 {
 		var err error
 		if n, err = s.freeze(tab, r.Offset); err != nil {
 			return err

@@ -76,6 +76,7 @@ type FrozenCut struct {
 	DefChanged bool
 	Head       CatalogHead // the base
 	Expire     []int64     // snapshot ids that this commit removes (G2)
+	Rollback   int64       // the snapshot that becomes the head again, 0: this is a cut (G1)
 	Refs       RefChanges  // branches and tags that it drops and sets (S12)
 	Published  []string    // properties' keys of the definition committed last
 	// Known is not frozen: nothing of it stands in what a publisher writes.
@@ -141,7 +142,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	return accepted(false, r.Offset, int64(n)), nil
 }
 
-const frozenLayout = 2
+const frozenLayout = 3
 
 // freezeHead freezes, beside its n files, everything else that the pending
 // cut's publisher reads, as of this record.
@@ -161,7 +162,10 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 		e.str(k)
 	}
 	encHead(&e, &tab.head)
-	expire := tab.goes(expired(tab, t, n > 0))
+	var expire []int64
+	if tab.pending.Rollback == 0 {
+		expire = tab.goes(expired(tab, t, n > 0))
+	}
 	e.u(uint64(len(expire)))
 	for _, id := range expire {
 		e.i(id)
@@ -180,6 +184,9 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	e.i(tab.metaChange)
 	changes := tab.refs.since(tab.metaFrozen)
 	changes.encode(&e)
+	e.i(tab.totals.Counts.Events)
+	e.i(tab.settled)
+	e.i(tab.pending.Rollback)
 	s.setFrozenHead(tab.id, e.b)
 	s.effect('z', tab.id, int64(n), int64(len(expire)))
 	s.cutsDone = append(s.cutsDone, CutNotice{Table: tab.name, TableID: tab.id, Build: r.Offset})
@@ -480,6 +487,9 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	}
 	d.i() // of the newest change of refs: SnapshotCommitted reads it
 	f.Refs = decRefChanges(&d)
+	d.i()
+	d.i()
+	f.Rollback = d.i()
 	if err := d.done("frozen cut"); err != nil {
 		return nil, err
 	}
@@ -701,6 +711,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		if err := manifests.use(x.manifest, 1); err != nil {
 			return outcomeOf{}, err
 		}
+		t.content.file(listed, x.id, x.rowID)
 		t.totals.Published++
 		t.totals.PubRows += x.rows
 		t.totals.PubBytes += x.bytes
@@ -709,6 +720,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	for _, x := range files {
 		if x.Vector != nil {
 			puffins[x.Vector.Puffin]--
+			t.content.vector(unlisted, x.ID, x.Vector.Puffin, x.Vector.Offset, x.Vector.Cardinality)
 			t.totals.Vectors--
 			t.totals.PubDead -= x.Vector.Cardinality
 			t.totals.PubVecSize -= x.Vector.Length
@@ -722,6 +734,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		if err := manifests.use(x.Manifest, -1); err != nil {
 			return outcomeOf{}, err
 		}
+		t.content.file(unlisted, x.ID, x.RowID)
 		t.totals.Published--
 		t.totals.PubRows -= x.Rows
 		t.totals.PubBytes -= x.Bytes
@@ -732,6 +745,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	for i := range c.Vectors {
 		v := &c.Vectors[i]
 		puffins[c.Puffins[v.Puffin].Path]++
+		t.content.vector(listed, v.File, c.Puffins[v.Puffin].Path, v.Offset, v.Cardinality)
 		var e enc
 		encVector(&e, &Vector{
 			Puffin: c.Puffins[v.Puffin].Path, Offset: v.Offset, Length: v.Length, Cardinality: v.Cardinality,
@@ -785,8 +799,11 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		h.ManifestList = c.ManifestList
 		t.snapshots = append(t.snapshots, SnapshotRef{
 			ID: c.SnapshotID, Sequence: c.Sequence, TimestampMs: c.TimestampMs, Build: c.Build, Attempts: t.pending.Attempts, Cause: t.pending.LastCause,
-			List: c.ManifestList,
+			List: c.ManifestList, Bytes: t.totals.PubBytes, Events: tail.events, Settled: tail.settled, content: t.content,
 		})
+	}
+	if p := t.pending; p.Rollback != 0 {
+		h.SnapshotID, h.ManifestList = p.Rollback, p.List
 	}
 	h.TimestampMs, h.MetadataVersion, h.MetadataPath, h.MetadataHash = c.TimestampMs, c.MetadataVersion, c.MetadataPath, c.MetadataHash
 	if h.Through = c.Build; h.Build < 0 {
@@ -806,6 +823,8 @@ type frozenRest struct {
 	keys   []string // of its properties
 	expire []int64
 	meta   int64 // offset of the newest change of refs
+	// As of the build offset: events taken, and requests answered.
+	events, settled int64
 }
 
 // frozenTail reads it.
@@ -835,6 +854,8 @@ func frozenTail(b []byte) (f frozenRest, err error) {
 		d.i()
 	}
 	f.meta = d.i()
+	decRefChanges(&d)
+	f.events, f.settled = d.i(), d.i()
 	if d.bad {
 		return f, d.done("frozen cut")
 	}

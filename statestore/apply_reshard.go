@@ -40,7 +40,7 @@ type ShardBase struct {
 type Inherited struct {
 	Partition int32
 	Index     record.Ref // its newest checkpoint, none: the log from its beginning
-	Base      int64      // the division before that one, which it began with; -1 none
+	Base      int64      // the division before that one, or the rollback, which it began with; -1 none
 }
 
 // maxEnds bounds the shards of one Reshard: so its body is never in the object store.
@@ -58,18 +58,18 @@ func (s *Store) reshard(r *Record, t *table, x *record.Reshard) (outcomeOf, erro
 		return reject(record.ReshardOpen, t.resharding.Offset), nil
 	}
 	known := int32(0)
-	again := t.base != nil && t.base.TopicID == x.TopicID
-	if again {
+	if t.base != nil && t.base.TopicID == x.TopicID {
 		known = t.base.Partitions
 	}
-	var ends []record.ShardEnd // as the shards stand
+	begun := t.baseOf(x.TopicID) // 0: indexes are of the log from its beginning
+	var ends []record.ShardEnd   // as the shards stand
 	for _, id := range t.shardOrder {
 		if id.topic != x.TopicID {
 			continue
 		}
 		sh := t.shards[id]
 		known = max(known, id.partition+1)
-		if again && sh.index.Path == "" && (!sh.retired || sh.epoch > t.base.Offset) {
+		if begun > 0 && sh.index.Path == "" && (!sh.retired || sh.epoch > begun) {
 			// Its index could be had from its owner alone.
 			return reject(record.BadReshard, 3, int64(id.partition)), nil
 		}
@@ -142,10 +142,7 @@ func (t *TableInfo) Divide(offset int64) {
 	if x == nil {
 		return
 	}
-	before := int64(-1)
-	if t.Base != nil && t.Base.TopicID == x.TopicID {
-		before = t.Base.Offset
-	}
+	before := beforeOf(t.BaseOf(x.TopicID))
 	b := &ShardBase{TopicID: x.TopicID, Offset: offset, Partitions: x.Partitions}
 	for i := range t.Shards {
 		if sh := &t.Shards[i]; sh.TopicID == x.TopicID {
@@ -158,9 +155,46 @@ func (t *TableInfo) Divide(offset int64) {
 	t.Resharding, t.Base = nil, b
 }
 
+// baseOf is the log offset at which indexes of a topic's shards begin: where the
+// topic was divided anew or the table rolled back, whatever came last; 0: at the
+// log's beginning.
+func (t *table) baseOf(topic [16]byte) int64 {
+	if !t.def.Keyed() {
+		return 0
+	}
+	return baseOf(t.base, t.rolled, topic)
+}
+
+func baseOf(b *ShardBase, rolled int64, topic [16]byte) int64 {
+	if b != nil && b.TopicID == topic {
+		return max(b.Offset, rolled)
+	}
+	return rolled
+}
+
+// BaseOf is the log offset at which indexes of a topic's shards begin: a
+// division of the topic (Base), or a rollback (Rolled); 0: the log's beginning.
+func (t *TableInfo) BaseOf(topic [16]byte) int64 {
+	if !t.Definition.Keyed() {
+		return 0
+	}
+	return baseOf(t.Base, t.Rolled, topic)
+}
+
+func beforeOf(base int64) int64 {
+	if base > 0 {
+		return base
+	}
+	return -1
+}
+
 // horizonOf is the index horizon of a shard that is claimed for the first time
-// at an offset: one of a divided topic needs what its bases need.
+// at an offset: one of a divided topic needs what its bases need, one of a table
+// that was rolled back what that brought back.
 func (t *table) horizonOf(id shardID, offset int64) int64 {
+	if base := t.baseOf(id.topic); base > 0 && base == t.rolled {
+		return min(offset, base)
+	}
 	if b := t.base; b != nil && b.TopicID == id.topic {
 		for _, f := range b.From {
 			if sh := t.shards[shardID{id.topic, f.Partition}]; sh != nil {
@@ -235,4 +269,15 @@ func decReshard(d *dec) (x *Resharding, b *ShardBase) {
 		}
 	}
 	return x, b
+}
+
+// RollBack makes of a table what it is once a Rollback at an offset is accepted,
+// for who follows outcomes alone.
+func (t *TableInfo) RollBack(offset, snapshot int64) {
+	t.Pending = &PendingCut{Cut: offset, Build: offset, Rollback: snapshot}
+	t.Rolled, t.LastChange, t.Changes, t.OpenJobs = offset, offset, false, 0
+	for i := range t.Shards {
+		sh := &t.Shards[i]
+		sh.Index, sh.IndexHorizon, sh.Open = record.Ref{}, offset, false
+	}
 }

@@ -89,8 +89,8 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 	msg.Definition = t.def
 	s.effect('s', t.id, sh.epoch, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon)
 	out := accepted(false, int64(sh.writer), sh.sourceEnd, sh.requestEnd, sh.indexHorizon, int64(sh.framing))
-	if b := t.base; b != nil && b.TopicID == id.topic {
-		out.Numbers = append(out.Numbers, b.Offset)
+	if base := t.baseOf(id.topic); base > 0 {
+		out.Numbers = append(out.Numbers, base)
 	}
 	return out, nil
 }
@@ -218,7 +218,7 @@ func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.
 		return record.ReasonNone, nil
 	}
 	n := len(s.targets)
-	s.metCollected = false
+	s.metCollected, s.metOut = false, false
 	var err error
 	s.targets, err = s.forwardBlock(t, b.File, b.Bitmap, s.targets)
 	if errors.Is(err, errMapLost) {
@@ -228,7 +228,7 @@ func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.
 	if err != nil {
 		return 0, err
 	}
-	if s.metCollected && !owner {
+	if s.metOut || s.metCollected && !owner {
 		s.targets = s.targets[:n]
 		return record.NoBase, nil
 	}
@@ -379,6 +379,7 @@ func (s *Store) settle(r *Record, t *table) error {
 			continue
 		}
 		t.dirty = true
+		t.settled++
 		s.effect('k', t.id, o.offset)
 		// It goes out before the outcome of the record that settled it: where
 		// that one is in the topic, this one is too (L11).

@@ -48,9 +48,11 @@ type chunk struct {
 	gone    bits128
 	// collected are files that were here, and whose entries a CollectFiles took out (G2).
 	collected bits128
-	dead      bits128 // files that the database has dead positions of, once deadKnown
-	kills     []byte  // delete blocks that the database lacks: low bits of the id, length, set
-	stored    int     // entries that the database has
+	// out are files that a Rollback took out: no block may name them (H3, P3).
+	out    bits128
+	dead   bits128 // files that the database has dead positions of, once deadKnown
+	kills  []byte  // delete blocks that the database lacks: low bits of the id, length, set
+	stored int     // entries that the database has
 
 	dirty, marksDirty, touched bool
 	deadKnown                  bool
@@ -68,6 +70,7 @@ func (k chunkKey) near() int {
 type bits128 [2]uint64
 
 func (b *bits128) set(i uint)      { b[i>>6] |= 1 << (i & 63) }
+func (b *bits128) clear(i uint)    { b[i>>6] &^= 1 << (i & 63) }
 func (b *bits128) has(i uint) bool { return b[i>>6]>>(i&63)&1 != 0 }
 func (b *bits128) empty() bool     { return b[0]|b[1] == 0 }
 
@@ -273,7 +276,7 @@ func (c *chunk) dropKills(bit uint8) {
 	c.kills = kept
 }
 
-const chunkLayout = 4
+const chunkLayout = 5
 
 // How the path of a body is written.
 const (
@@ -337,6 +340,8 @@ func (c *chunk) encode(dst []byte) []byte {
 	}
 	e.u(c.collected[0])
 	e.u(c.collected[1])
+	e.u(c.out[0])
+	e.u(c.out[1])
 	return e.b
 }
 
@@ -393,6 +398,7 @@ func (c *chunk) decode(b []byte) error {
 		c.jobs = append(c.jobs, fileJob{uint8(d.u() & 127), jobID{d.i(), int32(d.i())}})
 	}
 	c.collected = bits128{d.u(), d.u()}
+	c.out = bits128{d.u(), d.u()}
 	return d.done("file chunk")
 }
 

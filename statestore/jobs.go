@@ -133,6 +133,10 @@ func (s *Store) doneJob(table int64, id jobID) (*doneJob, error) {
 	if err != nil || b == nil {
 		return nil, err
 	}
+	return decodeDoneJob(b)
+}
+
+func decodeDoneJob(b []byte) (*doneJob, error) {
 	d := dec{b: b}
 	if d.u() != 2 {
 		d.fail()

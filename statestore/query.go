@@ -36,6 +36,7 @@ type TableInfo struct {
 	OpenJobs   int64       // not completed
 	Resharding *Resharding // nil: none; not to be changed
 	Base       *ShardBase  // nil: none; not to be changed
+	Rolled     int64       // offset of the newest Rollback, 0 none
 }
 
 // ShardInfo is a shard's state.
@@ -67,7 +68,7 @@ func (t *table) info() *TableInfo {
 		Vectors: t.totals.Vectors, Counts: t.totals.Counts, OpenJobs: t.openJobs,
 	}
 	i.Refs = slices.Clone(t.refs.all)
-	i.Resharding, i.Base = t.resharding, t.base
+	i.Resharding, i.Base, i.Rolled = t.resharding, t.base, t.rolled
 	if t.pending != nil {
 		p := *t.pending
 		i.Pending = &p

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.BadRef; r++ {
+	for r := record.ReasonNone; r <= record.BadRollback; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -64,7 +64,8 @@ type script struct {
 	hold   bool             // no commit after each record
 	labels map[string]int64 // as=name: offset of that record
 
-	reasons map[record.Reason]bool // seen
+	reasons  map[record.Reason]bool // seen
+	listings map[int64]*listing     // by snapshot: what it lists
 }
 
 const startMs = 1_700_000_000_000
@@ -427,6 +428,8 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = refsFrom(a)
 	case "expire":
 		v = expireFrom(a)
+	case "rollback":
+		v = s.rollbackFrom(t, a)
 	case "delete-keys":
 		d := &record.DeleteKeys{Keys: *ref(5), Count: 1}
 		if _, ok := a.vals["order"]; ok {
@@ -711,6 +714,7 @@ func (s *script) committedFrom(t *testing.T, a *args) *record.SnapshotCommitted 
 		c.Manifests = []record.ManifestInfo{{Path: fmt.Sprintf("data-%d", f.Build)}}
 	}
 	s.bendCommit(a, c)
+	s.note(f, c)
 	return c
 }
 
@@ -819,10 +823,16 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 		fmt.Fprintf(&b, "head: snapshot %d, sequence %d, next row %d, version %d, built @%d, through @%d\n", i.Head.SnapshotID, i.Head.Sequence, i.Head.NextRowID, i.Head.MetadataVersion, i.Head.Build, i.Head.Through)
 		if i.Pending != nil {
 			fmt.Fprintf(&b, "pending: cut @%d, built @%d, attempts %d %s\n", i.Pending.Cut, i.Pending.Build, i.Pending.Attempts, i.Pending.LastCause)
+			if i.Pending.Rollback != 0 {
+				fmt.Fprintf(&b, "back to %d\n", i.Pending.Rollback)
+			}
 		}
 		var ids []int64
 		for _, x := range i.Snapshots {
 			ids = append(ids, x.ID)
+		}
+		if i.Rolled != 0 {
+			fmt.Fprintf(&b, "rolled back @%d\n", i.Rolled)
 		}
 		fmt.Fprintf(&b, "snapshots %v, open requests %v", ids, i.Requests)
 		b.WriteString(refsText(i))
@@ -912,6 +922,9 @@ func frozenText(t testing.TB, f *statestore.FrozenCut) string {
 		time.Duration(f.TimeMs-startMs)*time.Millisecond, f.Definition.CurrentSchema, f.DefChanged, f.Head.SnapshotID, f.Expire)
 	for _, r := range f.Ranges {
 		fmt.Fprintf(&b, "source %d ends at %d\n", r.Partition, r.End)
+	}
+	if f.Rollback != 0 {
+		fmt.Fprintf(&b, "back to %d\n", f.Rollback)
 	}
 	b.WriteString(refChangesText(&f.Refs))
 	for i := range f.Files {

@@ -121,6 +121,7 @@ type Store struct {
 	targets  []target
 	aimRows  int64 // rows of the file that aim looked at last
 	// metCollected: forwardBlock came to a file whose entry was collected.
+	metOut       bool // forwardBlock met a file that a Rollback took out
 	metCollected bool
 	bodyDir      string // folder of the newest body
 	hashed       []byte // what the newest chain hash was taken of
@@ -242,7 +243,7 @@ func (s *Store) loadHead() error {
 	}
 	d := dec{b: b}
 	if layout := d.u(); layout != stateLayout {
-		return fmt.Errorf("%w: its layout is %d, this binary's %d; remove the state folder to rebuild it from the log", ErrCorrupt, layout, stateLayout)
+		return fmt.Errorf("%w: %w: it is %d, this binary's %d; remove the state folder to rebuild it from the log", ErrCorrupt, ErrLayout, layout, stateLayout)
 	}
 	h := &s.head
 	h.Offset = d.i()

@@ -14,6 +14,10 @@ type SnapshotRef struct {
 	Attempts    int64  // that failed before it landed
 	Cause       string // of the last of them
 	List        string // its manifest list
+	Bytes       int64  // of its data files
+	Events      int64  // that the table's shards had taken by its build offset
+	Settled     int64  // requests by key that were answered by then
+	content     contentSum
 }
 
 // CatalogHead is what the state knows of the committed metadata.
@@ -36,6 +40,10 @@ type PendingCut struct {
 	Build     int64
 	Attempts  int64
 	LastCause string
+	// Rollback is the snapshot that becomes the head again, 0: this is a cut
+	// (G1). List is its manifest list.
+	Rollback int64
+	List     string
 }
 
 // table is one table's state.
@@ -59,9 +67,12 @@ type table struct {
 	held        []int64  // snapshots that branches and tags of an outside catalog name, ascending
 	published   []string // keys of the properties of the definition committed last, sorted
 	refs        refs
-	expiring    []int64 // snapshots that ExpireSnapshots asked to remove, ascending
-	metaChange  int64   // offset of the newest accepted AlterRefs or ExpireSnapshots, 0 none
-	metaFrozen  int64   // the same, as of the last committed cut
+	expiring    []int64    // snapshots that ExpireSnapshots asked to remove, ascending
+	metaChange  int64      // offset of the newest accepted AlterRefs or ExpireSnapshots, 0 none
+	metaFrozen  int64      // the same, as of the last committed cut
+	content     contentSum // of what the head lists
+	settled     int64      // requests by key that were answered, ever
+	rolled      int64      // offset of the newest Rollback, 0 none
 	pending     *PendingCut
 	changed     bool // some chunk has a change mark
 	totals      totals
@@ -171,6 +182,10 @@ func (t *table) encode() []byte {
 		e.i(s.Attempts)
 		e.str(s.Cause)
 		e.str(s.List)
+		e.i(s.Bytes)
+		e.i(s.Events)
+		e.i(s.Settled)
+		s.content.encode(&e)
 	}
 	e.u(uint64(len(t.held)))
 	for _, id := range t.held {
@@ -186,6 +201,8 @@ func (t *table) encode() []byte {
 		e.i(p.Build)
 		e.i(p.Attempts)
 		e.str(p.LastCause)
+		e.i(p.Rollback)
+		e.str(p.List)
 	}
 	for _, v := range t.totals.list() {
 		e.i(*v)
@@ -212,6 +229,9 @@ func (t *table) encode() []byte {
 	}
 	e.i(t.metaChange)
 	e.i(t.metaFrozen)
+	t.content.encode(&e)
+	e.i(t.settled)
+	e.i(t.rolled)
 	return e.b
 }
 
@@ -282,7 +302,7 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	t.changed = d.bool()
 	t.head = decHead(&d)
 	for n := d.count(); n > 0; n-- {
-		t.snapshots = append(t.snapshots, SnapshotRef{ID: d.i(), Sequence: d.i(), TimestampMs: d.i(), Build: d.i(), Attempts: d.i(), Cause: d.str(), List: d.str()})
+		t.snapshots = append(t.snapshots, SnapshotRef{ID: d.i(), Sequence: d.i(), TimestampMs: d.i(), Build: d.i(), Attempts: d.i(), Cause: d.str(), List: d.str(), Bytes: d.i(), Events: d.i(), Settled: d.i(), content: decContent(&d)})
 	}
 	for n := d.count(); n > 0; n-- {
 		t.held = append(t.held, d.i())
@@ -291,7 +311,7 @@ func decodeTable(id int64, b []byte) (*table, error) {
 		t.published = append(t.published, d.str())
 	}
 	if d.bool() {
-		t.pending = &PendingCut{Cut: d.i(), Build: d.i(), Attempts: d.i(), LastCause: d.str()}
+		t.pending = &PendingCut{Cut: d.i(), Build: d.i(), Attempts: d.i(), LastCause: d.str(), Rollback: d.i(), List: d.str()}
 	}
 	for _, v := range t.totals.list() {
 		*v = d.i()
@@ -315,6 +335,8 @@ func decodeTable(id int64, b []byte) (*table, error) {
 		t.expiring = append(t.expiring, d.i())
 	}
 	t.metaChange, t.metaFrozen = d.i(), d.i()
+	t.content = decContent(&d)
+	t.settled, t.rolled = d.i(), d.i()
 	return t, d.done("table state")
 }
 

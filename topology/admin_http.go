@@ -112,6 +112,7 @@ func (n *Node) serveAdmin() (*adminServer, error) {
 	mux := n.monitorHandler(MonitorOptions{Profiles: n.opt.Monitor.Profiles})
 	mux.HandleFunc("POST /checkpoints", n.serveCheckpoint)
 	mux.HandleFunc("POST /compact", n.serveCompact)
+	mux.HandleFunc("POST /rollback", n.serveRollback)
 	mux.HandleFunc("GET /jobs", n.serveJobs)
 	mux.HandleFunc("POST /gc", n.serveCollect)
 	mux.HandleFunc("GET /gc", n.serveGarbage)

@@ -292,6 +292,15 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 			t.Pending, t.Changes = &statestore.PendingCut{Cut: m.Offset, Build: m.Offset}, false
 		})
 		return nil
+	case record.TypeRollback:
+		d.change(m, func(t *statestore.TableInfo) {
+			target := int64(0)
+			if n := m.Outcome.Numbers; len(n) > record.RollbackTo {
+				target = n[record.RollbackTo]
+			}
+			t.RollBack(m.Offset, target)
+		})
+		return nil
 	case record.TypeDeleteKeys:
 		d.change(m, func(t *statestore.TableInfo) { t.Requests = append(slices.Clone(t.Requests), m.Offset) })
 		return nil
@@ -368,8 +377,11 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 				h.Through = t.ID
 			}
 			h.Build, h.Sequence, h.TimestampMs = v.Build, v.Sequence, v.TimestampMs
-			if v.SnapshotID != 0 {
+			switch {
+			case v.SnapshotID != 0:
 				h.SnapshotID = v.SnapshotID
+			case t.Pending != nil && t.Pending.Rollback != 0:
+				h.SnapshotID = t.Pending.Rollback
 			}
 			h.MetadataVersion, h.MetadataPath, h.MetadataHash = v.MetadataVersion, v.MetadataPath, v.MetadataHash
 			t.Pending = nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/varve-io/varve/processors/planner"
@@ -31,6 +32,37 @@ func (n *Node) serveCompact(w http.ResponseWriter, r *http.Request) {
 	n.answer(w, planned, err)
 }
 
+func (n *Node) serveRollback(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(commandHeader) == "" {
+		http.Error(w, "not a request of a varve command", http.StatusForbidden)
+		return
+	}
+	q := r.URL.Query()
+	snapshot, err := strconv.ParseInt(q.Get("snapshot"), 10, 64)
+	if err != nil {
+		http.Error(w, "snapshot: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	var plan *RollbackPlan
+	if q.Get("drill") != "" {
+		_, plan, err = n.PlanRollback(r.Context(), q.Get("table"), snapshot)
+	} else {
+		plan, err = n.Rollback(r.Context(), q.Get("table"), snapshot, q.Get("cause"))
+	}
+	n.answer(w, plan, err)
+}
+
+// RequestRollback asks the node that runs on a data folder to roll a table back,
+// or with drill only whether it could.
+func RequestRollback(ctx context.Context, data, table string, snapshot int64, cause string, drill bool) (*RollbackPlan, error) {
+	q := url.Values{"table": {table}, "snapshot": {strconv.FormatInt(snapshot, 10)}, "cause": {cause}}
+	if drill {
+		q.Set("drill", "1")
+	}
+	out := new(RollbackPlan)
+	return out, askNode(ctx, data, http.MethodPost, "/rollback", q, out)
+}
+
 func (n *Node) serveJobs(w http.ResponseWriter, r *http.Request) {
 	jobs, err := n.Jobs(r.URL.Query().Get("table"))
 	n.answer(w, jobs, err)
@@ -38,7 +70,7 @@ func (n *Node) serveJobs(w http.ResponseWriter, r *http.Request) {
 
 func (n *Node) answer(w http.ResponseWriter, v any, err error) {
 	switch {
-	case errors.Is(err, ErrConfig), errors.Is(err, ErrNotHere), errors.Is(err, ErrNoTable):
+	case errors.Is(err, ErrConfig), errors.Is(err, ErrNotHere), errors.Is(err, ErrNoTable), errors.Is(err, ErrNoRollback):
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	case err != nil:

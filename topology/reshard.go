@@ -64,8 +64,11 @@ func (n *Node) openShard(ctx context.Context, c *ingest.Config, t *statestore.Ta
 		c.DrainTo, c.Drain = x.End(c.Shard.Partition)
 	}
 	b := t.Base
-	if b == nil || b.TopicID != c.Shard.TopicID {
+	switch base := t.BaseOf(c.Shard.TopicID); {
+	case base == 0:
 		return ingest.New(ctx, *c, t.Definition)
+	case base == t.Rolled:
+		return n.restoredIndex(ctx, c, t)
 	}
 	c.Base, c.Dir = b.Offset, n.indexDir(c.TableID, c.Shard.TopicID, c.Shard.Partition, b.Offset)
 	s, err := ingest.New(ctx, *c, t.Definition)

@@ -94,3 +94,41 @@ func TestRefsAndExpiry(t *testing.T) {
 	// The log alone makes the same metadata, refs and all.
 	run(t, "replay", "--data", data, "--into", t.TempDir()+"/again", "--compare")
 }
+
+// Case 25 in small, through the command line: back past an update, a delete and a
+// compaction; what comes later changes the table as it then is (G1, G12, S8).
+func TestRollbackCommand(t *testing.T) {
+	data := t.TempDir()
+	at := []string{"--data", data}
+	first := loadRows(t, data, "t", `{"id":1,"v":"a"}`, `{"id":2,"v":"b"}`, `{"id":3,"v":"c"}`)
+	loadRows(t, data, "t", `{"id":1,"v":"a2"}`, `{"id":4,"v":"d"}`)
+	run(t, append([]string{"delete", "t", "--key", "id=3"}, at...)...)
+	run(t, append([]string{"compact", "t", "--strategy", "full", "--wait"}, at...)...)
+	last := loadRows(t, data, "t", `{"id":2,"v":"b2"}`, `{"id":5,"v":"e"}`)
+	wantRows(t, scanned(t, data, "t"), "1,a2", "2,b2", "4,d", "5,e")
+
+	back := append([]string{"rollback", "t", "--snapshot", fmt.Sprint(first), "--output", "json"}, at...)
+	dry := run(t, append(back, "--dry-run")...)
+	if !strings.Contains(dry, `"rows": 3`) && !strings.Contains(dry, `"rows":3`) || len(rowsJSON(t, append([]string{"scan", "t"}, at...)...)) != 4 {
+		t.Errorf("a drill: %s", dry)
+	}
+	out := run(t, back...)
+	t.Log(out)
+	wantRows(t, scanned(t, data, "t"), "1,a", "2,b", "3,c")
+	wantRows(t, scanned(t, data, "t", "--snapshot", fmt.Sprint(last)), "1,a2", "2,b2", "4,d", "5,e")
+	// Ingest goes on: an update and a delete of rows that live again, a key that only
+	// the undone part knew, a new one.
+	loadRows(t, data, "t", `{"id":1,"v":"a3"}`, `{"id":4,"v":"d4"}`, `{"id":6,"v":"f"}`)
+	run(t, append([]string{"delete", "t", "--key", "id=2"}, at...)...)
+	wantRows(t, scanned(t, data, "t"), "1,a3", "3,c", "4,d4", "6,f")
+	run(t, append([]string{"compact", "t", "--strategy", "full", "--wait"}, at...)...)
+	wantRows(t, scanned(t, data, "t"), "1,a3", "3,c", "4,d4", "6,f")
+	run(t, append([]string{"verify", "t", "--deep"}, at...)...)
+	run(t, "replay", "--data", data, "--into", t.TempDir()+"/again", "--compare")
+	// And to the branch that was left.
+	run(t, append([]string{"rollback", "t", "--snapshot", fmt.Sprint(last)}, at...)...)
+	wantRows(t, scanned(t, data, "t"), "1,a2", "2,b2", "4,d", "5,e")
+	loadRows(t, data, "t", `{"id":4,"v":"d9"}`, `{"id":1,"v":"a9"}`)
+	wantRows(t, scanned(t, data, "t"), "1,a9", "2,b2", "4,d9", "5,e")
+	run(t, append([]string{"verify", "t", "--deep"}, at...)...)
+}

@@ -445,6 +445,9 @@ func (s *Shard) fail(err error) {
 		case errors.Is(err, ErrDropped):
 			s.log.Info("shard given up: the table was dropped")
 			return
+		case errors.Is(err, ErrRolledBack):
+			s.log.Info("shard given up: the table was rolled back")
+			return
 		case errors.Is(err, ErrDivided):
 			s.log.Info("shard given up: the source topic was divided anew")
 			return
@@ -588,6 +591,10 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 				return err
 			}
 			s.drainFor(v.(*record.Reshard))
+		}
+	case record.TypeRollback:
+		if ok {
+			return s.rolledBack(m.Offset)
 		}
 	case record.TypeAppendRows:
 		return s.appended(ctx, d)

@@ -42,6 +42,16 @@ func (p *Publisher) build(ctx context.Context, f *statestore.FrozenCut, b *base)
 			return nil, err
 		}
 	}
+	if f.Rollback != 0 {
+		s := b.meta.Snapshot(f.Rollback)
+		if s == nil {
+			return nil, fmt.Errorf("%w: the metadata has no snapshot %d to roll back to", ErrInconsistent, f.Rollback)
+		}
+		var err error
+		if n.list, err = p.readList(ctx, s.ManifestList); err != nil {
+			return nil, err
+		}
+	}
 	return n, n.end(f, b)
 }
 
@@ -71,6 +81,11 @@ func (n *next) end(f *statestore.FrozenCut, b *base) (err error) {
 		if c.SnapshotID == 0 {
 			if err := n.meta.Touch(n.timestamp); err != nil {
 				return err
+			}
+		}
+		if f.Rollback != 0 { // S8
+			if err := n.meta.SetRef(iceberg.MainBranch, "branch", f.Rollback); err != nil {
+				return fmt.Errorf("%w: %w", ErrInconsistent, err)
 			}
 		}
 		if err := applyRefs(n.meta, &f.Refs); err != nil {

@@ -63,6 +63,14 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 	if own := ownSnapshot(f, meta); own != nil {
 		return p.adoptRemote(ctx, f, meta, t, own)
 	}
+	if f.Rollback != 0 {
+		if meta.Snapshot(f.Rollback) == nil {
+			return Result{}, fmt.Errorf("%w: the catalog's table %s has no snapshot %d any more, to which it is to be rolled back; restore it there", ErrForeign, id, f.Rollback)
+		}
+		if mainOf(meta) == f.Rollback && f.Rollback != f.Head.SnapshotID {
+			return Result{Committed: p.remoteCommitted(f, meta, t)}, nil // the answer was lost
+		}
+	}
 	if err := checkMain(f, id, meta); err != nil {
 		return Result{}, err
 	}

@@ -101,6 +101,13 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		}
 		c.Updates = append(c.Updates, restcat.AddSnapshot(n.meta.Snapshot(n.id)), restcat.SetRef(iceberg.MainBranch, "branch", n.id, kept))
 	}
+	if f.Rollback != 0 && f.Rollback != f.Head.SnapshotID { // S8
+		var kept []iceberg.Member
+		if r := meta.Ref(iceberg.MainBranch); r != nil {
+			kept = r.Extra
+		}
+		c.Updates = append(c.Updates, restcat.SetRef(iceberg.MainBranch, "branch", f.Rollback, kept))
+	}
 	asserts, refs := refUpdates(meta, &f.Refs)
 	c.Requirements, c.Updates = append(c.Requirements, asserts...), append(c.Updates, refs...)
 	expire := slices.DeleteFunc(unreferenced(meta, f.Expire), func(id int64) bool { return meta.Snapshot(id) == nil })

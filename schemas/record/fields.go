@@ -75,6 +75,7 @@ func expireSnapshotsFields(v visitor, r *ExpireSnapshots) {
 
 func rollbackFields(v visitor, r *Rollback) {
 	v.long("snapshot", &r.Snapshot)
+	v.long("build", &r.Build)
 	v.str("manifest_list", &r.ManifestList)
 	records(v, "manifests", &r.Manifests, 5, manifestFields)
 	records(v, "puffins", &r.Puffins, 2, puffinFields)

@@ -110,6 +110,15 @@ type OutcomeMessage struct {
 	Definition *schemas.Definition
 }
 
+// Numbers of an accepted Rollback's outcome.
+const (
+	RollbackFiles = iota
+	RollbackVectors
+	RollbackUnread // events of after the target, which are not read again
+	RollbackUndone // requests by key that were answered after the target
+	RollbackTo     // snapshot id
+)
+
 // Numbers of an accepted ClaimShard's outcome.
 const (
 	ClaimWriter = iota
@@ -117,7 +126,8 @@ const (
 	ClaimRequestEnd
 	ClaimIndexHorizon
 	ClaimFraming // as int64 bits
-	// ClaimBase is the offset at which the topic was divided anew (A6); a
-	// topic that never was has no such number.
+	// ClaimBase is the offset at which the topic was divided anew (A6), or the
+	// table rolled back (G1), whatever came last; without either there is no such
+	// number.
 	ClaimBase
 )

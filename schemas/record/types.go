@@ -189,6 +189,7 @@ type ExpireSnapshots struct {
 // key indexes of it.
 type Rollback struct {
 	Snapshot     int64
+	Build        int64 // its build offset
 	ManifestList string
 	Manifests    []ManifestInfo // no Replaces
 	Puffins      []PuffinInfo

@@ -97,6 +97,8 @@ type Table struct {
 	// Reshard is what the state knows of divisions of the source topic, in
 	// base64 of the state's own form.
 	Reshard string `json:"reshard,omitempty"`
+	// Rolled is the offset of the newest Rollback, 0 none.
+	Rolled int64 `json:"rolled,omitempty"`
 }
 
 // Catalog is the table's statestore.CatalogHead.
@@ -118,6 +120,7 @@ type Pending struct {
 	Build     int64  `json:"build"`
 	Attempts  int64  `json:"attempts"`
 	LastCause string `json:"last_cause"`
+	Rollback  int64  `json:"rollback,omitempty"`
 }
 
 // Counts are record.Counts, in their order.
@@ -206,7 +209,7 @@ func (m *Manifest) Directory() ([]*statestore.TableInfo, error) {
 		h := &t.Head
 		x := &statestore.TableInfo{
 			ID: t.ID, Name: t.Name, Definition: def, Changes: t.Changes, LastChange: t.LastChange, Files: t.Files, Rows: t.Rows, Bytes: t.Bytes,
-			Dead: t.Dead, Vectors: t.Vectors, Counts: t.Counts.record(), Requests: t.Requests,
+			Dead: t.Dead, Vectors: t.Vectors, Rolled: t.Rolled, Counts: t.Counts.record(), Requests: t.Requests,
 			Head: statestore.CatalogHead{
 				SnapshotID: h.SnapshotID, Sequence: h.Sequence, NextRowID: h.NextRowID, TimestampMs: h.TimestampMs,
 				MetadataVersion: h.MetadataVersion, MetadataPath: h.MetadataPath, Build: h.Build, Through: h.Through,
@@ -223,7 +226,7 @@ func (m *Manifest) Directory() ([]*statestore.TableInfo, error) {
 			}
 		}
 		if p := t.Pending; p != nil {
-			x.Pending = &statestore.PendingCut{Cut: p.Cut, Build: p.Build, Attempts: p.Attempts, LastCause: p.LastCause}
+			x.Pending = &statestore.PendingCut{Cut: p.Cut, Build: p.Build, Attempts: p.Attempts, LastCause: p.LastCause, Rollback: p.Rollback}
 		}
 		for j := range t.Shards {
 			s := &t.Shards[j]
@@ -268,9 +271,10 @@ func describe(im *statestore.Image) (*Manifest, error) {
 				MetadataVersion: h.MetadataVersion, MetadataPath: h.MetadataPath, MetadataSHA256: h.MetadataHash.String(), Build: h.Build, Through: h.Through,
 			},
 		}
+		x.Rolled = t.Rolled
 		x.Reshard = base64.StdEncoding.EncodeToString(t.EncodeReshard())
 		if p := t.Pending; p != nil {
-			x.Pending = &Pending{Cut: p.Cut, Build: p.Build, Attempts: p.Attempts, LastCause: p.LastCause}
+			x.Pending = &Pending{Cut: p.Cut, Build: p.Build, Attempts: p.Attempts, LastCause: p.LastCause, Rollback: p.Rollback}
 		}
 		for i := range t.Shards {
 			s := &t.Shards[i]

@@ -1,0 +1,245 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore/keyindex"
+)
+
+// ErrRolledBack: the table was rolled back: its shards begin again, with indexes
+// of what its head lists now (G1). It is an ErrDivided.
+var ErrRolledBack = fmt.Errorf("the table was rolled back: %w", ErrDivided)
+
+// rolledBack: the state closed every epoch of the table, and files that the index
+// names are gone from it. One without a key has no index.
+func (s *Shard) rolledBack(offset int64) error {
+	switch {
+	case s.keys != nil && offset > s.cfg.Base:
+		return ErrRolledBack
+	case s.keys == nil && s.stage == Running && offset > s.epoch:
+		s.lose()
+	}
+	return nil
+}
+
+// Rewind makes a shard's folder of what a Rollback brought back, at cfg.Base, its
+// offset: every live row of the files that the record lists, and, where the table
+// has an ordering column, the remembered values of keys that were deleted by
+// then, as far as key change lists and requests with a value tell of them (G12).
+// Each shard of the table gets all keys, as where a topic is divided anew (A11).
+//
+// It takes decided entries in order, those that may hold such lists and at last
+// the Rollback itself. The side file is written last: without it New tells
+// ErrNoBase.
+type Rewind struct {
+	s     *Shard
+	build int64 // build offset of the target: what came later is undone
+	done  bool
+	wait  int // entries since the last flush
+}
+
+// NewRewind empties the folder. What was decided after the build offset is not
+// folded.
+func NewRewind(cfg Config, def *schemas.Definition, build int64) (*Rewind, error) {
+	s := &Shard{cfg: cfg, side: newSide(), def: def}
+	if cfg.FS == nil {
+		s.cfg.FS = vfs.Default
+	}
+	s.log = cfg.Logger
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	var err error
+	if s.keys, err = rows.NewKeyEncoder(def.Schema(), def.Key); err != nil {
+		return nil, fmt.Errorf("table %s: %w", def.Name, err)
+	}
+	s.narrow = s.keys.Narrow()
+	if err := s.cfg.FS.RemoveAll(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("make the index folder: %w", err)
+	}
+	if err := s.cfg.FS.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the index folder: %w", err)
+	}
+	if s.index, err = keyindex.Open(cfg.Dir, keyindex.Options{
+		Wide: !s.narrow, Identity: s.identity(), Sync: cfg.SyncIndex, DeltaLimit: cfg.IndexDelta, FS: s.cfg.FS,
+	}); err != nil {
+		return nil, fmt.Errorf("key index of table %s: %w", def.Name, err)
+	}
+	return &Rewind{s: s, build: build}, nil
+}
+
+// Done says that the Rollback was folded.
+func (w *Rewind) Done() bool { return w.done }
+
+// Take folds a decided entry.
+func (w *Rewind) Take(ctx context.Context, d *processors.Decided) error {
+	s, m := w.s, &d.Outcome
+	if w.done || m.Derived || m.Outcome.Code != record.Accepted || m.TableID != s.cfg.TableID || m.Table != s.cfg.Table {
+		return nil
+	}
+	remembers := s.def.Order.Kind != schemas.OrderNone && m.Offset <= w.build
+	switch {
+	case m.Type == record.TypeAppendRows && remembers:
+		_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+		if err != nil {
+			return err
+		}
+		var a record.AppendRows
+		if err := a.Decode(body); err != nil {
+			return fmt.Errorf("log offset %d was accepted but cannot be read: %w", m.Offset, err)
+		}
+		return w.lists(ctx, m, &a)
+	case m.Type == record.TypeDeleteKeys && remembers:
+		v, err := s.content(ctx, d)
+		if err != nil {
+			return err
+		}
+		k := v.(*record.DeleteKeys)
+		s.side.Requests = append(s.side.Requests, request{Offset: m.Offset, Keys: k.Keys, HasOrder: k.HasOrder, Order: k.Order, TimeMs: m.TimeMs})
+	case m.Type == record.TypeRollback && m.Offset == s.cfg.Base:
+		v, err := s.content(ctx, d)
+		if err != nil {
+			return err
+		}
+		if err := w.files(ctx, v.(*record.Rollback)); err != nil {
+			return err
+		}
+		w.done = true
+	}
+	return nil
+}
+
+// lists folds what an append says of keys that ended deleted. Any shard's: a key
+// that is another's does no harm here.
+func (w *Rewind) lists(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
+	s := w.s
+	var entries []keyindex.Entry
+	if a.Changes != nil {
+		b, err := s.cfg.Bodies.Get(ctx, a.Changes)
+		if err != nil {
+			return err
+		}
+		var body record.RowsBody
+		if err := record.DecodeRowsBody(b, &body); err != nil {
+			return fmt.Errorf("rows body: %w", err)
+		}
+		for i := range body.Changes {
+			c := &body.Changes[i]
+			k, err := indexKey(s.keys, s.cfg.Deployment, c.Key)
+			if err != nil {
+				return err
+			}
+			entries = append(entries, keyindex.Entry{
+				Key: k, RowID: keyindex.NoRowID, HasOrder: c.HasOrder, Order: c.Order, Offset: m.Offset, Time: m.TimeMs,
+			})
+		}
+	}
+	if err := w.fold(entries); err != nil {
+		return err
+	}
+	answers, err := s.answers(ctx, a.RequestFrom, a.RequestTo)
+	if err != nil {
+		return err
+	}
+	for i := range answers {
+		x := &answers[i]
+		if !x.req.HasOrder {
+			continue // it leaves what was remembered of the key
+		}
+		k, err := indexKey(s.keys, s.cfg.Deployment, x.key)
+		if err != nil {
+			return err
+		}
+		found, err := s.index.Lookup([]keyindex.Key{k}, nil)
+		if err != nil {
+			return err
+		}
+		if f := &found[0]; f.Present && f.HasOrder && f.Order > x.req.Order {
+			continue
+		}
+		if err := w.fold([]keyindex.Entry{{Key: k, RowID: keyindex.NoRowID, HasOrder: true, Order: x.req.Order, Offset: m.Offset, Time: m.TimeMs}}); err != nil {
+			return err
+		}
+	}
+	s.index.Expire(a.Forgets)
+	return nil
+}
+
+// files folds the live rows of what the Rollback lists: they stand over every
+// remembered value of their keys, for they carry their own (K3).
+func (w *Rewind) files(ctx context.Context, x *record.Rollback) error {
+	s := w.s
+	v := 0
+	for i := range x.Files {
+		f := &x.Files[i]
+		info := fileInfo{Record: f.Record, Added: f.Record, Epoch: f.Epoch, FirstRow: f.FirstRowID}
+		copy(info.Name[:], f.Name)
+		s.side.Files[f.File] = info
+		entries, err := s.readEntries(ctx, info, f.File, f.Rows)
+		if err != nil {
+			return err
+		}
+		for v < len(x.Vectors) && x.Vectors[v].File < f.File {
+			v++
+		}
+		if v < len(x.Vectors) && x.Vectors[v].File == f.File {
+			if entries, err = alive(entries, x.Vectors[v].Dead); err != nil {
+				return fmt.Errorf("file %d: %w", f.File, err)
+			}
+		}
+		if err := w.fold(entries); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Rewind) fold(entries []keyindex.Entry) error {
+	if err := w.s.applyFold(entries, w.s.cfg.Base); err != nil {
+		return awayDisk(err)
+	}
+	if w.wait += len(entries); w.wait < inheritFlush {
+		return nil
+	}
+	w.wait = 0
+	return w.s.index.Flush()
+}
+
+// Close ends the work; only after Done is the folder of use.
+func (w *Rewind) Close() error {
+	s := w.s
+	if !w.done {
+		return s.index.Close()
+	}
+	err := s.index.SetOffset(s.cfg.Base)
+	if err == nil {
+		err = s.index.Flush()
+	}
+	if err = errors.Join(err, s.index.Close()); err != nil {
+		return fmt.Errorf("key index of table %s: %w", s.def.Name, err)
+	}
+	s.side.Requests = nil // all were answered by then
+	s.side.Offset, s.side.IndexAt = s.cfg.Base, s.cfg.Base
+	return s.side.save(s.cfg.FS, s.cfg.Dir)
+}
+
+// alive leaves out the rows at dead positions.
+func alive(entries []keyindex.Entry, dead []byte) ([]keyindex.Entry, error) {
+	set, err := dv.ReadBitmap(bytes.Clone(dead))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(entries, func(e keyindex.Entry) bool { return set.Contains(e.Pos) }), nil
+}

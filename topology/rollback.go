@@ -1,0 +1,502 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/iceberg"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/objstore"
+)
+
+// ErrNoRollback: the table cannot be rolled back to that snapshot.
+var ErrNoRollback = errors.New("cannot be rolled back")
+
+// rewind makes a shard's folder of what the table's newest rollback brought back.
+func (n *Node) rewind(ctx context.Context, c *ingest.Config, t *statestore.TableInfo) (err error) {
+	began := time.Now()
+	part := schemas.PartitionOf(c.Table, int32(n.topics.Partitions))
+	x, err := n.rollbackAt(ctx, part, c.Base)
+	if err != nil {
+		return err
+	}
+	from := c.Base
+	if t.Definition.Order.Kind != schemas.OrderNone {
+		if from, err = n.remembersFrom(ctx, part, x.Build, t.Definition.TombstoneTTLMs); err != nil {
+			return err
+		}
+	}
+	w, err := ingest.NewRewind(*c, t.Definition, x.Build)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	r, err := openDecided(ctx, n.client, n.topics, part, from)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	for !w.Done() {
+		ds, err := r.poll(ctx, 100*time.Millisecond)
+		if err != nil {
+			return err
+		}
+		for i := range ds {
+			if ds[i].Outcome.Offset > c.Base {
+				return fmt.Errorf("log offset %d holds no rollback of table %s", c.Base, c.Table)
+			}
+			if err := w.Take(ctx, &ds[i]); err != nil {
+				return err
+			}
+			if w.Done() {
+				break
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	n.log.Info("a shard begins with what a rollback brought back", "table", c.Table, "topic", c.Shard.Topic, "partition", c.Shard.Partition,
+		"files", len(x.Files), "offset", c.Base, "after", time.Since(began))
+	return nil
+}
+
+// rollbackAt reads the accepted Rollback at a log offset.
+func (n *Conn) rollbackAt(ctx context.Context, partition int32, offset int64) (*record.Rollback, error) {
+	r, err := n.readOne(ctx, n.topics.Transactions, partition, offset)
+	if err != nil {
+		return nil, err
+	}
+	sr := stateRecord(r)
+	env, body, err := n.bodies.Open(ctx, sr.Key, sr.Header, sr.Value)
+	if err != nil {
+		return nil, err
+	}
+	v, err := record.DecodeBody(env.Type, env.TypeVersion, body)
+	if err != nil {
+		return nil, fmt.Errorf("log offset %d: %w", offset, err)
+	}
+	x, ok := v.(*record.Rollback)
+	if !ok {
+		return nil, fmt.Errorf("log offset %d holds a %s, no Rollback", offset, env.Type)
+	}
+	return x, nil
+}
+
+// remembersFrom is the first log offset whose record may tell of a key that was
+// deleted so shortly before a build offset that it is still remembered.
+func (n *Conn) remembersFrom(ctx context.Context, partition int32, build, ttlMs int64) (int64, error) {
+	r, err := n.readOne(ctx, n.topics.Transactions, partition, build)
+	if errors.Is(err, ErrOffsetOutOfRange) {
+		return n.logStart(ctx, partition)
+	}
+	if err != nil {
+		return 0, err
+	}
+	from, err := n.admin.OffsetAt(ctx, n.topics.Transactions, partition, r.TimeMs-ttlMs)
+	if err != nil {
+		return 0, err
+	}
+	start, err := n.logStart(ctx, partition)
+	return max(start, min(from, build)), err
+}
+
+func (n *Conn) logStart(ctx context.Context, partition int32) (int64, error) {
+	at, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return 0, err
+	}
+	return at[partition].Start, nil
+}
+
+// OffsetAt is the offset of the first record of a partition at or after a time,
+// its end where there is none.
+func (a *Admin) OffsetAt(ctx context.Context, topic string, partition int32, ms int64) (int64, error) {
+	if ms <= 0 {
+		return 0, nil
+	}
+	var at int64
+	err := patiently(ctx, func() error {
+		listed, err := a.adm.ListOffsetsAfterMilli(ctx, ms, topic)
+		if err == nil {
+			err = listed.Error()
+		}
+		if err != nil {
+			return err
+		}
+		o, ok := listed.Lookup(topic, partition)
+		if !ok {
+			return fmt.Errorf("no answer for partition %d", partition)
+		}
+		at = o.Offset
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ask Kafka for the offset of topic %s at a time: %w", topic, err)
+	}
+	return at, nil
+}
+
+// restoredIndex opens a shard whose table was rolled back, making its folder if need be.
+func (n *Node) restoredIndex(ctx context.Context, c *ingest.Config, t *statestore.TableInfo) (*ingest.Shard, error) {
+	c.Base, c.Dir = t.Rolled, n.indexDir(c.TableID, c.Shard.TopicID, c.Shard.Partition, t.Rolled)
+	s, err := ingest.New(ctx, *c, t.Definition)
+	if errors.Is(err, ingest.ErrNoBase) {
+		if err := n.rewind(ctx, c, t); err != nil {
+			return nil, fmt.Errorf("table %s, %s/%d: make the index of a table that was rolled back: %w", c.Table, c.Shard.Topic, c.Shard.Partition, err)
+		}
+		s, err = ingest.New(ctx, *c, t.Definition)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Folders of before are of no use any more.
+	for _, base := range []int64{0, n.baseBefore(t, c.Shard.TopicID)} {
+		if dir := n.indexDir(c.TableID, c.Shard.TopicID, c.Shard.Partition, base); dir != c.Dir {
+			if err := os.RemoveAll(dir); err != nil {
+				n.log.Warn("an index folder of before the rollback stays", "error", err)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (n *Node) baseBefore(t *statestore.TableInfo, topic [16]byte) int64 {
+	if b := t.Base; b != nil && b.TopicID == topic {
+		return b.Offset
+	}
+	return 0
+}
+
+// RollbackPlan is what a rollback would bring back.
+type RollbackPlan struct {
+	Table     string `json:"table"`
+	Snapshot  int64  `json:"snapshot_id"`
+	From      int64  `json:"from_snapshot_id"`
+	Files     int    `json:"files"`
+	Rows      int64  `json:"rows"`
+	Dead      int64  `json:"deleted"`
+	Vectors   int    `json:"vectors"`
+	Manifests int    `json:"manifests"`
+	Offset    int64  `json:"offset"` // of the accepted record, -1: a drill
+	Unread    int64  `json:"events_not_read_again"`
+	Undone    int64  `json:"requests_undone"`
+}
+
+// PlanRollback reads all that a snapshot lists, and makes sure that every file of
+// it is there (G1). This node must have the table's state.
+func (n *Node) PlanRollback(ctx context.Context, table string, snapshot int64) (*record.Rollback, *RollbackPlan, error) {
+	w := n.stateOf(table)
+	if w == nil {
+		return nil, nil, fmt.Errorf("%w: table %s", ErrNotHere, table)
+	}
+	t, err := w.store.Table(table)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t == nil {
+		return nil, nil, fmt.Errorf("table %s: %w", table, ErrNoTable)
+	}
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("table %s %w to snapshot %d: %s", table, ErrNoRollback, snapshot, fmt.Sprintf(format, args...))
+	}
+	p := rollbackReader{n: n, t: t, rec: &record.Rollback{Snapshot: snapshot}}
+	for i := range t.Snapshots {
+		if t.Snapshots[i].ID == snapshot {
+			p.rec.Build, p.rec.ManifestList = t.Snapshots[i].Build, t.Snapshots[i].List
+		}
+	}
+	if p.rec.ManifestList == "" {
+		return nil, nil, refuse("it is not retained, or not one of ours; \"varve snapshots %s\" lists them", table)
+	}
+	plan := &RollbackPlan{Table: table, Snapshot: snapshot, From: t.Head.SnapshotID, Offset: -1}
+	if err := p.read(ctx, w.store); err != nil {
+		return nil, nil, refuse("%v", err)
+	}
+	plan.Files, plan.Vectors, plan.Manifests = len(p.rec.Files), len(p.rec.Vectors), len(p.rec.Manifests)
+	for i := range p.rec.Files {
+		plan.Rows += p.rec.Files[i].Rows
+	}
+	for i := range p.rec.Vectors {
+		plan.Dead += p.rec.Vectors[i].Cardinality
+	}
+	plan.Rows -= plan.Dead
+	return p.rec, plan, nil
+}
+
+// rollbackReader reads what a snapshot lists.
+type rollbackReader struct {
+	n   *Node
+	t   *statestore.TableInfo
+	rec *record.Rollback
+}
+
+// drillAtOnce is how many objects are looked at at a time.
+const drillAtOnce = 16
+
+func (p *rollbackReader) read(ctx context.Context, st *statestore.Store) error {
+	text, err := p.object(ctx, p.rec.ManifestList, 256<<20)
+	if err != nil {
+		return err
+	}
+	lines, err := iceberg.ReadManifestList(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.rec.ManifestList, err)
+	}
+	type place struct {
+		manifest int32
+		rowID    int64
+		bytes    int64
+	}
+	files := map[string]place{}
+	vectors := map[string]*record.KeptVector{}
+	puffins := map[string]int32{}
+	for i := range lines {
+		l := &lines[i]
+		if l.Live() == 0 {
+			continue
+		}
+		at := int32(len(p.rec.Manifests))
+		p.rec.Manifests = append(p.rec.Manifests, record.ManifestInfo{Path: l.Path, Bytes: l.Length, Content: uint8(l.Content), SpecID: l.SpecID})
+		text, err := p.object(ctx, l.Path, l.Length)
+		if err != nil {
+			return err
+		}
+		m, err := iceberg.ReadManifest(text)
+		if err == nil {
+			err = m.Inherit(l)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.Path, err)
+		}
+		for j := range m.Entries {
+			e := &m.Entries[j]
+			f := &e.File
+			switch {
+			case e.Status == iceberg.Deleted:
+			case l.Content == iceberg.Data:
+				if f.FirstRowID == nil {
+					return fmt.Errorf("%s: data file %s has no row ids", l.Path, f.Path)
+				}
+				files[f.Path] = place{at, *f.FirstRowID, f.Bytes}
+			case f.ReferencedDataFile == nil || f.ContentOffset == nil || f.ContentSize == nil || e.Sequence == nil:
+				return fmt.Errorf("%s: it lists %s, which is no deletion vector", l.Path, f.Path)
+			default:
+				n, ok := puffins[f.Path]
+				if !ok {
+					n = int32(len(p.rec.Puffins))
+					puffins[f.Path] = n
+					p.rec.Puffins = append(p.rec.Puffins, record.PuffinInfo{Path: f.Path, Bytes: f.Bytes})
+				}
+				vectors[*f.ReferencedDataFile] = &record.KeptVector{
+					Puffin: n, Offset: *f.ContentOffset, Length: *f.ContentSize, Cardinality: f.Records, Sequence: *e.Sequence, Manifest: at,
+				}
+			}
+		}
+	}
+	if err := p.dead(ctx, vectors); err != nil {
+		return err
+	}
+	var paths []string
+	var sizes []int64
+	if err := st.Files(p.t.ID, func(f *statestore.FileInfo) error {
+		x := statestore.FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name}
+		path := p.t.Definition.Location + "/data/" + x.FileName(p.t.ID)
+		at, ok := files[path]
+		if !ok {
+			return nil
+		}
+		delete(files, path)
+		k := record.KeptFile{File: f.ID, Rows: f.Rows, FirstRowID: at.rowID, Record: f.Record, Epoch: f.Epoch, Manifest: at.manifest}
+		if f.Name != [16]byte{} {
+			name := f.Name
+			k.Name = name[:]
+		}
+		p.rec.Files = append(p.rec.Files, k)
+		if v := vectors[path]; v != nil {
+			v.File = f.ID
+			p.rec.Vectors = append(p.rec.Vectors, *v)
+			delete(vectors, path)
+		}
+		paths, sizes = append(paths, path), append(sizes, at.bytes)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for path := range files {
+		return fmt.Errorf("it lists %s, which the state does not know any more", path)
+	}
+	for path := range vectors {
+		return fmt.Errorf("it lists a vector of %s, and not that file", path)
+	}
+	return p.drill(ctx, paths, sizes)
+}
+
+// dead reads what the vectors hold.
+func (p *rollbackReader) dead(ctx context.Context, vectors map[string]*record.KeptVector) error {
+	byPuffin := make([][]*record.KeptVector, len(p.rec.Puffins))
+	for _, v := range vectors {
+		byPuffin[v.Puffin] = append(byPuffin[v.Puffin], v)
+	}
+	return atOnce(ctx, len(byPuffin), func(i int) error {
+		path := p.rec.Puffins[i].Path
+		key, ok := p.n.store.Key(path)
+		if !ok {
+			return fmt.Errorf("%s does not lie in the warehouse", path)
+		}
+		obj, err := p.n.store.Open(ctx, key)
+		if errors.Is(err, objstore.ErrNotFound) {
+			return fmt.Errorf("%s is missing", path)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		defer obj.Close()
+		for _, v := range byPuffin[i] {
+			if v.Offset < 0 || v.Length < 0 || v.Offset > obj.Size()-v.Length {
+				return fmt.Errorf("%s has %d bytes, and no vector at %d", path, obj.Size(), v.Offset)
+			}
+			blob := make([]byte, v.Length)
+			if _, err := obj.ReadAt(blob, v.Offset); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			x, err := dv.Decode(blob)
+			if err != nil {
+				return fmt.Errorf("%s, vector at %d: %w", path, v.Offset, err)
+			}
+			set, ok := x.Bitmap32()
+			if !ok {
+				return fmt.Errorf("%s, vector at %d: it has positions past 2^32", path, v.Offset)
+			}
+			if v.Dead, err = dv.AppendBitmap(nil, set); err != nil {
+				return fmt.Errorf("%s, vector at %d: %w", path, v.Offset, err)
+			}
+		}
+		return nil
+	})
+}
+
+// drill makes sure that data files are there, as long as the manifests say.
+func (p *rollbackReader) drill(ctx context.Context, paths []string, sizes []int64) error {
+	return atOnce(ctx, len(paths), func(i int) error {
+		key, ok := p.n.store.Key(paths[i])
+		if !ok {
+			return fmt.Errorf("%s does not lie in the warehouse", paths[i])
+		}
+		info, err := p.n.store.Stat(ctx, key)
+		switch {
+		case errors.Is(err, objstore.ErrNotFound):
+			return fmt.Errorf("%s is missing", paths[i])
+		case err != nil:
+			return fmt.Errorf("%s: %w", paths[i], err)
+		case info.Size != sizes[i]:
+			return fmt.Errorf("%s has %d bytes, not %d", paths[i], info.Size, sizes[i])
+		}
+		return nil
+	})
+}
+
+func (p *rollbackReader) object(ctx context.Context, path string, limit int64) ([]byte, error) {
+	key, ok := p.n.store.Key(path)
+	if !ok {
+		return nil, fmt.Errorf("%s does not lie in the warehouse", path)
+	}
+	b, err := p.n.store.ReadAll(ctx, key, limit)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return nil, fmt.Errorf("%s is missing", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// atOnce calls fn with 0 … n−1, some at a time, and ends at the first error.
+func atOnce(ctx context.Context, n int, fn func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(n, drillAtOnce) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range next {
+				if err := fn(i); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		}()
+	}
+feed:
+	for i := range n {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(next)
+	wg.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Rollback makes a retained snapshot the table's head again. A cut that is being
+// published is waited for.
+func (n *Node) Rollback(ctx context.Context, table string, snapshot int64, cause string) (*RollbackPlan, error) {
+	x, plan, err := n.PlanRollback(ctx, table, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	x.Cause = cause
+	for {
+		t, err := n.Table(ctx, table)
+		if err != nil {
+			return nil, err
+		}
+		if t.Pending != nil {
+			if err := n.pause(ctx); err != nil {
+				return nil, fmt.Errorf("table %s: the cut at log offset %d is not published: %w", table, t.Pending.Cut, err)
+			}
+			continue
+		}
+		out, err := n.Request(ctx, t.Name, t.ID, x)
+		if err != nil {
+			return nil, err
+		}
+		o := &out.Outcome
+		if o.Code == record.Accepted {
+			plan.Offset = out.Offset
+			if len(o.Numbers) > record.RollbackUndone {
+				plan.Unread, plan.Undone = o.Numbers[record.RollbackUnread], o.Numbers[record.RollbackUndone]
+			}
+			return plan, nil
+		}
+		why := ""
+		switch o.Reason {
+		case record.CutPending:
+			continue
+		case record.Unsettled:
+			why = ": a deletion request is not answered by every shard; wait for it, or retire the shard that is gone"
+		case record.ReshardOpen:
+			why = ": its source topic is being divided anew; wait for that"
+		case record.NoSnapshot:
+			why = ": the snapshot was expired meanwhile"
+		case record.NoChange:
+			why = ": it is the newest already"
+		}
+		return nil, fmt.Errorf("table %s %w to snapshot %d: %s (log offset %d)%s", table, ErrNoRollback, snapshot, o.Reason, out.Offset, why)
+	}
+}
