@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -16,6 +17,7 @@ import (
 const (
 	maxJobTarget  = 1 << 42 // bytes of an output, above any
 	maxJobOutputs = 1 << 16
+	maxStrategy   = 64
 )
 
 // verdicts gathers the outcome of a batch record's items (L12).
@@ -134,7 +136,7 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 	if len(t.openDeletes) > 0 {
 		return record.Unsettled, nil
 	}
-	if len(p.Inputs) == 0 || len(p.Inputs) > forward.MaxInputs || p.TargetBytes < 0 || p.TargetBytes > maxJobTarget {
+	if len(p.Inputs) == 0 || len(p.Inputs) > forward.MaxInputs || p.TargetBytes < 0 || p.TargetBytes > maxJobTarget || !strategyName(p.Strategy) {
 		return record.BadItem, nil
 	}
 	id := jobID{r.Offset, item}
@@ -194,6 +196,11 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 	t.dirty = true
 	s.notice(t, id, j)
 	return record.ReasonNone, s.set(jobKey(keyJob, t.id, id), j.encode())
+}
+
+// strategyName: the state, dispatches and listings carry a strategy's name.
+func strategyName(s string) bool {
+	return len(s) <= maxStrategy && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // notice tells Commit's caller that an attempt can be dispatched.

@@ -9,6 +9,9 @@ import (
 // ErrCorrupt marks a database value that is not what Commit wrote.
 var ErrCorrupt = errors.New("state is damaged")
 
+// ErrLayout marks a state folder that another version of this program wrote.
+var ErrLayout = errors.New("its layout is another")
+
 // enc appends values; ints are zig-zag varints.
 type enc struct{ b []byte }
 

@@ -243,7 +243,7 @@ func (s *Store) loadHead() error {
 	}
 	d := dec{b: b}
 	if layout := d.u(); layout != stateLayout {
-		return fmt.Errorf("%w: its layout is %d, this binary's %d; remove the state folder to rebuild it from the log", ErrCorrupt, layout, stateLayout)
+		return fmt.Errorf("%w: %w: it is %d, this binary's %d; remove the state folder to rebuild it from the log", ErrCorrupt, ErrLayout, layout, stateLayout)
 	}
 	h := &s.head
 	h.Offset = d.i()

@@ -80,10 +80,11 @@ type verifier struct {
 	store    *statestore.Store
 	scratch  string
 	indexes  []*localIndex
-	touched  map[int64]int64        // by table: newest offset that changed its files
-	taken    map[int64]*takenSource // by table: when its source was taken, and requests by key
-	skipped  map[int64]bool         // by table: source ends that a user moved
-	complete bool                   // from the log's beginning
+	touched  map[int64]int64           // by table: newest offset that changed its files
+	taken    map[int64]*takenSource    // by table: when its source was taken, and requests by key
+	unread   map[int64]map[uint64]bool // by table: data files that could not be read
+	skipped  map[int64]bool            // by table: source ends that a user moved
+	complete bool                      // from the log's beginning
 }
 
 func (v *verifier) find(check, table, format string, args ...any) {
@@ -136,7 +137,7 @@ func Verify(ctx context.Context, o VerifyOptions) (out *Verified, err error) {
 		v := &verifier{
 			o: &o, out: out, bodies: processors.NewBodies(o.Store, o.Deployment), src: src, part: &src.parts[i],
 			scratch: filepath.Join(o.Scratch, fmt.Sprint(src.parts[i].partition)),
-			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{},
+			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{}, unread: map[int64]map[uint64]bool{},
 		}
 		if err := v.run(ctx, starts[i], seen); err != nil {
 			return nil, fmt.Errorf("verify %s: %w", v.part.name, err)
@@ -442,6 +443,10 @@ func (v *verifier) memberStop(stops map[int64][]func(context.Context) error) {
 		return
 	}
 	im, err := statestore.Inspect(dir, true, statestore.Options{Log: v.o.Logger})
+	if errors.Is(err, statestore.ErrLayout) {
+		v.skip("partition %d: the state folder %s was written by another version of this program: the next start makes it anew", v.part.partition, dir)
+		return
+	}
 	if err != nil {
 		v.find("state", "", "the state folder %s cannot be read: %v; the next start makes it anew from a checkpoint or the log", dir, err)
 		return

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/rows"
@@ -233,8 +235,9 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 type indexedFile struct {
 	rows   int64
 	path   string
-	dead   []byte
+	dead   *roaring.Bitmap
 	record int64 // of its append; -1: a job wrote it
+	unread bool  // it is missing or damaged: its rows are not known
 }
 
 // joinIndex holds live rows against entries. The shards of a topic that was
@@ -266,13 +269,13 @@ func (v *verifier) joinIndex(t *statestore.TableInfo, divided int64, files, entr
 			v.find("index", t.Name, "row %d of %s is live, and its key has no entry of it in the key index", f.b, path(f))
 		case f == nil || x.compare(f) < 0:
 			switch file, ok := known[x.a]; {
-			case !ok && divided >= 0:
+			case !ok && divided >= 0, file.unread:
 			case !ok:
 				v.find("index", t.Name, "the key index names row %d of file %d, which is not there any more", x.b, x.a)
 			case int64(x.b) >= file.rows:
 				v.find("index", t.Name, "the key index names row %d of %s, which has %d", x.b, file.path, file.rows)
-			case divided >= 0 && file.record <= divided && isDead(file.dead, x.b):
-			case isDead(file.dead, x.b):
+			case divided >= 0 && file.record <= divided && file.dead.Contains(uint32(x.b)):
+			case file.dead.Contains(uint32(x.b)):
 				v.find("index", t.Name, "the key index names row %d of %s, which is dead", x.b, file.path)
 			default:
 				v.find("index", t.Name, "the key index names row %d of %s for another key than it has", x.b, file.path)
@@ -313,11 +316,6 @@ func (v *verifier) joinIndex(t *statestore.TableInfo, divided int64, files, entr
 	return nil
 }
 
-func isDead(set []byte, row uint64) bool {
-	b, err := dv.ReadBitmap(set)
-	return err == nil && b.Contains(uint32(row))
-}
-
 // liveRows calls fn with the key of every live row, and with hashed the hash of
 // its values. known, if not nil, takes the files. A file that cannot be read is
 // a finding.
@@ -351,15 +349,28 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 			return err
 		}
 		path := dataPath(t, f)
-		if known != nil {
-			known[f.ID] = indexedFile{f.Rows, path, deadSet(f), f.Record}
-			if f.Name != ([16]byte{}) {
-				known[f.ID] = indexedFile{f.Rows, path, deadSet(f), -1}
-			}
-		}
 		dead, err := dv.ReadBitmap(deadSet(f))
 		if err != nil {
 			return fmt.Errorf("dead rows of %s: %w", path, err)
+		}
+		of := indexedFile{rows: f.Rows, path: path, dead: dead, record: f.Record}
+		if f.Name != ([16]byte{}) {
+			of.record = -1
+		}
+		if known != nil {
+			known[f.ID] = of
+		}
+		unread := func(format string, args ...any) {
+			if !v.unread[t.ID][f.ID] { // told once, whoever looks
+				v.find("object", t.Name, format, args...)
+			}
+			if v.unread[t.ID] == nil {
+				v.unread[t.ID] = map[uint64]bool{}
+			}
+			v.unread[t.ID][f.ID] = true
+			if of.unread = true; known != nil {
+				known[f.ID] = of
+			}
 		}
 		key, ok := v.o.Store.Key(path)
 		if !ok {
@@ -368,7 +379,7 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 		}
 		obj, err := v.o.Store.Open(ctx, key)
 		if errors.Is(err, objstore.ErrNotFound) {
-			v.find("object", t.Name, "data file %s is missing", path)
+			unread("data file %s is missing", path)
 			return nil
 		}
 		if err != nil {
@@ -377,7 +388,7 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 		defer obj.Close()
 		file, err := rows.Open(obj, obj.Size())
 		if err != nil {
-			v.find("object", t.Name, "data file %s cannot be read: %v", path, err)
+			unread("data file %s cannot be read: %v", path, err)
 			return nil
 		}
 		row := int64(0)
@@ -385,7 +396,7 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 		for g := range file.NumRowGroups() {
 			cols, err := file.ReadGroup(g, want)
 			if err != nil {
-				v.find("object", t.Name, "data file %s cannot be read: %v", path, err)
+				unread("data file %s cannot be read: %v", path, err)
 				return nil
 			}
 			for i := range int(file.GroupRows(g)) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/statestore"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -44,11 +43,11 @@ func newVerifier() *verifier { return &verifier{out: &Verified{}, part: &replayP
 
 // TestVerifyIndex: each way in which entries and live rows can differ is told.
 func TestVerifyIndex(t *testing.T) {
-	dead, err := dv.AppendBitmap(nil, roaring.BitmapOf(3))
-	if err != nil {
-		t.Fatal(err)
+	dead := roaring.BitmapOf(3)
+	known := map[uint64]indexedFile{
+		1: {10, "one", dead, 5, false}, 2: {10, "two", roaring.New(), 9, false}, 3: {10, "three", dead, 12, false},
+		4: {10, "four", dead, 12, true},
 	}
-	known := map[uint64]indexedFile{1: {10, "one", dead, 5}, 2: {10, "two", dv.Empty(), 9}, 3: {10, "three", dead, 12}}
 	live := []item{{hi: 1, a: 1, b: 0}, {hi: 2, a: 1, b: 1}, {hi: 3, a: 2, b: 0}}
 	for _, c := range []struct {
 		name           string
@@ -63,6 +62,7 @@ func TestVerifyIndex(t *testing.T) {
 		{"an entry behind the end", -1, live, append(live[:3:3], item{hi: 9, a: 2, b: 10}), []string{"row 10 of two, which has 10"}},
 		{"an entry of another key", -1, live, append(live[:3:3], item{hi: 9, a: 2, b: 0}), []string{"row 0 of two for another key"}},
 		{"two live rows of a key", -1, append(live[:3:3], item{hi: 3, a: 2, b: 5}), append(live[:3:3], item{hi: 3, a: 2, b: 5}), []string{"two live rows", "two entries"}},
+		{"an entry to a file that cannot be read", -1, live, append(live[:3:3], item{hi: 9, a: 4, b: 5}), nil},
 		{"divided: siblings", 10, live, append(live[:3:3], live...), nil},
 		{"divided: one alone has it", 10, live, append(live[:2:2], live...), nil},
 		{"divided: none has it", 10, live, append(live[:2:2], live[:2]...), []string{"row 0 of two is live, and its key has no entry"}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/planner"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/topology"
@@ -45,8 +46,12 @@ func (a *app) compactCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				done := p.Jobs
 				if wait || s.node != nil {
 					if err := a.waitJobs(cmd.Context(), s, args[0], p); err != nil {
+						return err
+					}
+					if done, err = jobsDone(cmd.Context(), s, args[0], p); err != nil {
 						return err
 					}
 				}
@@ -54,7 +59,13 @@ func (a *app) compactCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("show the plans: %w", err)
 				}
-				return a.show(object{{"table", p.Table}, {"jobs", p.Jobs}, {"files", p.Files}, {"rejected", p.Rejected}, {"reason", textOrNull(p.Reason)}, {"plans", json.RawMessage(plans)}})
+				if err := a.show(object{{"table", p.Table}, {"jobs", p.Jobs}, {"files", p.Files}, {"rejected", p.Rejected}, {"reason", textOrNull(p.Reason)}, {"plans", json.RawMessage(plans)}}); err != nil {
+					return err
+				}
+				if done < p.Jobs {
+					return fmt.Errorf("table %s: %d of %d jobs were given up, their files are as they were; the log of the node that tried them says why", p.Table, p.Jobs-done, p.Jobs)
+				}
+				return nil
 			})
 		},
 	}
@@ -120,6 +131,41 @@ func (a *app) waitJobs(ctx context.Context, s *session, table string, p *topolog
 		return err
 	}
 	return s.WaitVisible(ctx, table, t.LastChange)
+}
+
+// jobsDone is how many jobs of these plans, none of which is open, were completed.
+// The others were given up.
+func jobsDone(ctx context.Context, s *session, table string, p *topology.Planned) (int64, error) {
+	if len(p.Plans) == 0 {
+		return 0, nil
+	}
+	done := int64(0)
+	err := s.Transactions(ctx, table, slices.Min(p.Plans), func(d *processors.Decided) error {
+		o := &d.Outcome
+		if o.Type != record.TypeCompleteJob || o.Table != table || o.Derived || o.Outcome.Code == record.Rejected {
+			return nil
+		}
+		env, body, err := s.Bodies().Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+		if err != nil {
+			return fmt.Errorf("log offset %d: %w", o.Offset, err)
+		}
+		v, err := record.DecodeBody(env.Type, env.TypeVersion, body)
+		if err != nil {
+			return fmt.Errorf("log offset %d: %w", o.Offset, err)
+		}
+		items := v.(*record.CompleteJob).Items
+		rejected := map[int]bool{}
+		if err := o.Outcome.RejectedItems(len(items), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+			return fmt.Errorf("log offset %d: %w", o.Offset, err)
+		}
+		for i := range items {
+			if !rejected[i] && slices.Contains(p.Plans, items[i].Job.Plan) {
+				done++
+			}
+		}
+		return nil
+	})
+	return done, err
 }
 
 func (a *app) jobsCommand() *cobra.Command {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -92,4 +93,36 @@ func sortedLines(text string) string {
 	lines := strings.Split(text, "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// TestCompactGivenUp: an input that cannot be read ends in exit code 1 once the
+// job is given up, and the rows are as they were; verify names the file, once.
+func TestCompactGivenUp(t *testing.T) {
+	data := t.TempDir()
+	for i, from := range []int{0, 1000, 2000} {
+		var b strings.Builder
+		for id := from; id < from+1000; id++ {
+			fmt.Fprintf(&b, `{"id":%d,"v":"a secret of %d"}`+"\n", id, id)
+		}
+		args := []string{"load", "--data", data, "--table", "t", "--format", "rows-json", writeFile(t, "events.jsonl", b.String())}
+		if i == 0 {
+			args = append(args, "--key", "id")
+		}
+		run(t, args...)
+	}
+	damaged := filesUnder(t, filepath.Join(data, "lake", "default"), ".parquet")[1]
+	rewrite(t, damaged, func(b []byte) []byte {
+		for i := 100; i < 200; i++ {
+			b[i] ^= 0x55
+		}
+		return b
+	})
+	code, _, errs := varve(t, "compact", "t", "--data", data, "--strategy", "full", "--wait")
+	if code != exitFailed || !strings.Contains(errs, "1 of 1 jobs were given up") || strings.Contains(errs, "a secret of") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	code, out, errs := varve(t, "verify", "t", "--data", data, "--deep", "--source", "--output", "jsonl")
+	if code != exitDiffers || strings.Count(out, "\n") != 1 || !strings.Contains(out, filepath.Base(damaged)) {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
 }

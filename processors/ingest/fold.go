@@ -274,7 +274,7 @@ func (s *Shard) openData(ctx context.Context, f fileInfo, id uint64) (*dataFile,
 	d := &dataFile{key: key}
 	d.object, err = s.cfg.Store.Open(ctx, key)
 	if errors.Is(err, objstore.ErrNotFound) {
-		return nil, d.failed(fmt.Errorf("%w; the log has it: restore it", err))
+		return nil, d.failed(fmt.Errorf("%w; the log has it: restore it (a shard that was away until it was collected begins again, from its newest checkpoint)", err))
 	}
 	if err != nil {
 		return nil, d.failed(away(err))
@@ -417,9 +417,36 @@ func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks
 	return awayDisk(s.applyFold(dead, m.Offset))
 }
 
+// names says whether an entry of the index is a row of a file.
+func (s *Shard) names(id uint64) (bool, error) {
+	errFound := errors.New("found")
+	err := s.index.Iterate(func(e *keyindex.Entry) error {
+		if e.File == id {
+			return errFound
+		}
+		return nil
+	})
+	if errors.Is(err, errFound) {
+		return true, nil
+	}
+	return false, awayDisk(err)
+}
+
 // foldDeath appends the tombstones of the versions that a block killed.
 func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.OutcomeMessage, f fileInfo, id uint64, set *roaring.Bitmap) ([]keyindex.Entry, error) {
 	c, err := s.readColumns(ctx, f, id)
+	if errors.Is(err, objstore.ErrNotFound) {
+		// A sender may name a file that left the table long ago, and that was
+		// collected since (G7): no entry names it then.
+		named, e := s.names(id)
+		if e == nil && !named {
+			if f.Moved == nil {
+				delete(s.side.Files, id)
+			}
+			return dead, nil
+		}
+		err = errors.Join(err, e)
+	}
 	if err != nil {
 		return nil, err
 	}

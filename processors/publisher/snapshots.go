@@ -40,6 +40,9 @@ func (p *Publisher) Snapshots(ctx context.Context, t *statestore.TableInfo) ([]i
 			}
 			text = found
 		}
+		if text == nil && t.Head.Build < 0 {
+			return nil, nil // nothing is published yet
+		}
 		if text == nil {
 			return nil, fmt.Errorf("%w: version %d of the table %s is not there", ErrInconsistent, t.Head.MetadataVersion, t.Name)
 		}

@@ -33,12 +33,20 @@ func (w *World) check() error {
 		if c.SnapshotID == 0 {
 			continue
 		}
-		got, err := w.readSnapshot(c)
-		if err != nil {
-			return fmt.Errorf("snapshot of the cut at %d: %w", build, err)
+		got := w.kept[build]
+		if !w.opt.Garbage {
+			var err error
+			if got, err = w.readSnapshot(c); err != nil {
+				return fmt.Errorf("snapshot of the cut at %d: %w", build, err)
+			}
 		}
 		w.snapshots[build] = got
 		last = max(last, build)
+	}
+	if w.opt.Garbage {
+		if err := w.checkRetained(); err != nil {
+			return err
+		}
 	}
 	m := newModel(w)
 	if err := m.fold(); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // dispatch puts the attempts that a member tells of into the jobs topic. All of
@@ -51,6 +52,9 @@ func (w *World) jobStep() error {
 		}
 		i := w.rng.Intn(len(w.dispatched))
 		done, err := w.execute(w.dispatched[i])
+		if w.opt.Garbage && errors.Is(err, objstore.ErrNotFound) {
+			return w.tooLate(i, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -231,6 +235,12 @@ func (w *World) strikeSome() error {
 		return err
 	}
 	f := all[w.rng.Intn(len(all))]
+	if w.opt.Garbage {
+		if n := len(w.oldFiles); n > 0 && w.rng.Intn(3) == 0 {
+			f = w.oldFiles[w.rng.Intn(n)]
+		}
+		w.oldFiles = append(w.oldFiles, f)
+	}
 	set := roaring.New()
 	for range 1 + w.rng.Intn(2) {
 		set.Add(uint32(w.rng.Int63n(f.Rows)))
@@ -264,7 +274,7 @@ func (w *World) strike(f *statestore.FileInfo, set *roaring.Bitmap) error {
 // valuesOf are the values in a file's rows: each is used once, so that it names a version.
 func (w *World) valuesOf(f *statestore.FileInfo) ([]int64, error) {
 	x := statestore.FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name}
-	b, err := w.read(w.def.Location + "/data/" + x.FileName(w.tableID))
+	b, err := w.readEver(w.def.Location + "/data/" + x.FileName(w.tableID))
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func init() {
 			"ch.killed.set(uint(f.id & 127)) // the next cut takes it out", ""}}},
 		{"every entry moves, whatever it names", "F14", 20, []edit{{"processors/ingest/moves.go",
 			"f.Present && f.File == r.from && f.Pos == r.pos", "f.Present"}}},
-		{"entries below an overlay do not move", "F14", 100, []edit{{"processors/ingest/moves.go",
+		{"entries below an overlay do not move", "F14", 0, []edit{{"processors/ingest/moves.go",
 			"s.index.LookupConfirmed(x.keys, x.found[:0])", "s.index.Lookup(x.keys, x.found[:0])"}}},
 		{"a block is folded through later jobs", "F14", 300, []edit{{"processors/ingest/moves.go",
 			"f.Moved == nil || f.Moved.At >= at", "f.Moved == nil"}}},

@@ -44,6 +44,9 @@ func (w *World) step() error {
 	if w.broken != nil {
 		return w.broken
 	}
+	if w.opt.Garbage && w.rng.Intn(7) == 0 {
+		return w.garbageStep()
+	}
 	if w.opt.Jobs && w.rng.Intn(4) == 0 {
 		return w.jobStep()
 	}
@@ -328,6 +331,9 @@ func (w *World) publish(m *member, faulty bool) error {
 		}
 	}
 	w.published[f.Build] = &c
+	if err := w.keepSnapshot(&c); err != nil {
+		return err
+	}
 	if w.rng.Intn(6) == 0 {
 		return nil // the publisher dies before it can say so
 	}
@@ -353,7 +359,8 @@ func (w *World) enqueue(m *member, v any) error {
 func (w *World) quiesce() error {
 	w.mem.SetHook(nil)
 	w.calm = true
-	for range 10_000 {
+	const rounds = 10_000
+	for round := range rounds {
 		w.now += 200
 		busy := false
 		for _, o := range w.owners {
@@ -418,10 +425,34 @@ func (w *World) quiesce() error {
 			}
 		}
 		if done {
-			return nil
+			break
+		}
+		if round == rounds-1 {
+			return fmt.Errorf("%w: events, requests or cuts are left after %d rounds without a fault", errStuck, rounds)
 		}
 	}
-	return fmt.Errorf("%w: events, requests or cuts are left after 10,000 rounds without a fault", errStuck)
+	if !w.opt.Garbage {
+		return nil
+	}
+	if err := w.finishGarbage(); err != nil {
+		return err
+	}
+	for _, m := range w.members { // the log has more now
+		if err := m.apply(1 << 20); err != nil {
+			return err
+		}
+	}
+	for _, o := range w.owners {
+		for range 2 {
+			if err := o.deliverDecided(1 << 20); err != nil {
+				return err
+			}
+			if err := o.stopped(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (w *World) networks() []*network {

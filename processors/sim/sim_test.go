@@ -38,6 +38,9 @@ var shapes = []struct {
 	{"jobs", Options{Shards: 2, Keys: 12, Steps: 1200, Ordered: true, Jobs: true, FlushEvery: 4}},
 	{"jobs-crashes", Options{Shards: 2, Keys: 10, Steps: 1000, Ordered: true, Crashes: true, Requests: true, Jobs: true, TTL: 3000, FlushEvery: 3}},
 	{"jobs-faults", Options{Shards: 2, Keys: 9, Steps: 1000, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Away: true, Columns: true, Partitioned: true, FlushEvery: 3}},
+	{"garbage", Options{Shards: 2, Keys: 10, Steps: 1500, Ordered: true, Requests: true, Jobs: true, Garbage: true, FlushEvery: 3}},
+	{"garbage-crashes", Options{Shards: 2, Keys: 9, Steps: 1500, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Garbage: true, Away: true, Partitioned: true, FlushEvery: 3}},
+	{"garbage-append-only", Options{Shards: 1, Keys: 6, Steps: 600, NoKey: true, Jobs: true, Crashes: true, Garbage: true}},
 	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Jobs: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
 
@@ -53,6 +56,8 @@ var wanted = []string{
 	"checkpoint shared", "state restored", "index wiped",
 	"accepted PlanJobs", "accepted CompleteJob", "accepted ReleaseJob", "rejected CompleteJob: no job", "rejected PlanJobs: no file",
 	"rejected PlanJobs: file taken", "rejected PlanJobs: not published", "accepted DeletePositions", "row struck", "struck after a job",
+	"accepted CollectFiles", "accepted FilesCollected", "rejected CollectFiles: no file", "garbage of kind 1", "garbage of kind 2", "garbage of kind 3",
+	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 }
 
 func TestSeeds(t *testing.T) {

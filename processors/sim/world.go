@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/collector"
 	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/processors/state"
@@ -46,6 +47,7 @@ type Options struct {
 	TwoOwners   bool
 	Requests    bool // DeleteKeys
 	Jobs        bool // compactions, and deletes by position
+	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	FlushEvery  int  // events that fill a buffer
 	Trace       io.Writer
 }
@@ -90,13 +92,16 @@ type World struct {
 	events     [][]event               // what each source record asks, by partition
 	asked      map[int64]asked         // DeleteKeys by log offset
 	encoder    *rows.KeyEncoder
-	faults     int                   // store calls that may still fail
-	atWork     bool                  // an owner is, whose calls to the store may fail
-	calm       bool                  // no more faults
-	dispatched []*record.Dispatch    // attempts at jobs, as the jobs topic has them
-	executed   []*compactor.Done     // that are not told to the log for good
-	ever       map[record.JobID]bool // attempts that were dispatched
-	struck     map[int64][]int64     // values whose rows a DeletePositions names, by its offset
+	faults     int                     // store calls that may still fail
+	atWork     bool                    // an owner is, whose calls to the store may fail
+	calm       bool                    // no more faults
+	dispatched []*record.Dispatch      // attempts at jobs, as the jobs topic has them
+	executed   []*compactor.Done       // that are not told to the log for good
+	ever       map[record.JobID]bool   // attempts that were dispatched
+	gone       *objstore.Mem           // what was deleted
+	oldFiles   []*statestore.FileInfo  // some that a sender of positions has read
+	kept       map[int64]*snapshotData // by build, read when they were published
+	struck     map[int64][]int64       // values whose rows a DeletePositions names, by its offset
 }
 
 // network holds appends on their way to the log, in their sender's order. It
@@ -194,6 +199,7 @@ type member struct {
 	hashes  map[int64]record.Hash
 	cuts    []statestore.CutNotice
 	leads   bool // asks for cuts
+	gc      *collector.Collector
 }
 
 // owner is one process's view of a shard.
@@ -222,7 +228,7 @@ func NewWorld(opt Options) (*World, error) {
 	}
 	w := &World{
 		opt: opt, rng: rand.New(rand.NewSource(opt.Seed)), ctx: context.Background(), now: 1_700_000_000_000,
-		mem: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, saw: map[string]int{}, asked: map[int64]asked{},
+		mem: objstore.NewMem(), gone: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, saw: map[string]int{}, asked: map[int64]asked{},
 		logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	w.bodies = processors.NewBodies(w.mem, "sim")
@@ -281,6 +287,9 @@ func definition(location string, opt Options) schemas.Definition {
 	if opt.Partitioned {
 		d.LastPartitionID = 1000
 		d.Specs[0].Fields = []schemas.PartitionField{{SourceID: 2, FieldID: 1000, Name: "v_bucket", Transform: schemas.Bucket, N: buckets}}
+	}
+	if opt.Garbage {
+		d.RetentionCount, d.RetentionMs = 2, 1
 	}
 	if opt.TTL > 0 {
 		d.TombstoneTTLMs = opt.TTL
@@ -374,7 +383,7 @@ func (m *member) open() error {
 	if err != nil {
 		return err
 	}
-	m.store, m.net = st, &network{w: m.w, shard: -1}
+	m.store, m.gc, m.net = st, nil, &network{w: m.w, shard: -1}
 	m.machine = state.New(state.Config{Store: st, Bodies: m.w.bodies, Log: m.net, Outcomes: m, Logger: m.w.logger})
 	if h := st.Head(); h.Offset >= 0 {
 		if err := m.machine.CheckLast(&m.w.log[h.Offset]); err != nil {
@@ -455,16 +464,19 @@ func (o *owner) open() error {
 	o.unacked = nil
 	def := o.w.def
 	var checkpoint *record.Ref
-	if !o.fromLog {
+	var store objstore.Store = o.w.mem
+	if o.fromLog {
+		store = everything{o.w.mem, o.w.gone}
+	} else {
 		var err error
 		if checkpoint, err = o.w.checkpoint(o.partition); err != nil {
 			return err
 		}
 	}
 	s, err := ingest.New(o.w.ctx, ingest.Config{
-		Checkpoint: checkpoint, CheckpointAppends: 4, SideAppends: 3, IndexDelta: o.w.opt.Keys,
+		Checkpoint: checkpoint, CheckpointAppends: 4, CheckpointEveryMs: o.w.checkpointEvery(), SideAppends: 3, IndexDelta: o.w.opt.Keys,
 		Table: tableName, TableID: o.w.tableID, Shard: record.ShardKey{TopicID: topicID, Topic: "t", Partition: int32(o.partition)},
-		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: "index", FS: o.fs, Store: o.w.mem, Bodies: o.w.bodies,
+		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: "index", FS: o.fs, Store: store, Bodies: o.w.bodies,
 		Log: o.net, Letters: o, ApplyVersion: statestore.ApplyVersion, SyncIndex: true, FlushEvents: o.w.opt.FlushEvery, Logger: o.w.logger,
 	}, &def)
 	if err != nil {
@@ -560,7 +572,11 @@ func (o *owner) deliverSource(n int) error {
 
 // stopped is why the shard stopped. A retired one is started anew, as by a user.
 func (o *owner) stopped() error {
-	if err := o.shard.Err(); !errors.Is(err, ingest.ErrRetired) {
+	err := o.shard.Err()
+	if o.w.opt.Garbage && errors.Is(err, objstore.ErrNotFound) {
+		return o.overtaken(err)
+	}
+	if !errors.Is(err, ingest.ErrRetired) {
 		return err
 	}
 	o.w.saw["retired"]++
