@@ -149,7 +149,7 @@ func (d *registryAvro) compileWriter(s WriterSchema, ref SchemaRef) *avroWriter 
 // typeName keeps what a registry calls a type out of reasons unless it is known.
 func typeName(t string) string {
 	switch t {
-	case TypeAvro, TypeJSON, "PROTOBUF":
+	case TypeAvro, TypeJSON, TypeProtobuf:
 		return t
 	}
 	return "another kind"

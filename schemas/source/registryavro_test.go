@@ -56,6 +56,8 @@ const (
 	idJSONKey // 5: the suite's framed JSON key
 	idTx
 	idScalar
+	idProto
+	idJSONRow
 )
 
 var suiteRegistry = &registry{byRef: map[SchemaRef]WriterSchema{
@@ -66,6 +68,8 @@ var suiteRegistry = &registry{byRef: map[SchemaRef]WriterSchema{
 	{ID: idJSONKey}:                         {Type: TypeJSON, Text: `{"type":"object"}`},
 	{ID: idTx}:                              {Type: TypeAvro, Text: txRecord},
 	{ID: idScalar}:                          {Type: TypeAvro, Text: `"long"`},
+	{ID: idJSONRow}:                         {Type: TypeJSON, Text: custJSON},
+	{ID: idProto}:                           {Type: TypeProtobuf, Text: custProto},
 	{GUID: [16]byte{1, 2, 3}, ByGUID: true}: {Type: TypeAvro, Text: custEvent},
 }}
 
