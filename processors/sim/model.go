@@ -371,10 +371,6 @@ func (m *model) entombed(k int, a *record.AppendRows, request int64) bool {
 // strike: P1–P5, K4. The versions that a DeletePositions names die, whatever
 // became of their files, and leave their ordering values.
 func (m *model) strike(o *record.OutcomeMessage, r *record.DeletePositions) error {
-	if m.w.opt.Garbage && o.Outcome.Reason == record.NoBase {
-		m.w.saw["no base after a collection"]++
-		return nil // P3
-	}
 	if o.Outcome.Code != record.Accepted {
 		return fmt.Errorf("delete blocks are rejected: %v", o.Outcome.Numbers)
 	}

@@ -57,7 +57,7 @@ var wanted = []string{
 	"accepted PlanJobs", "accepted CompleteJob", "accepted ReleaseJob", "rejected CompleteJob: no job", "rejected PlanJobs: no file",
 	"rejected PlanJobs: file taken", "rejected PlanJobs: not published", "accepted DeletePositions", "row struck", "struck after a job",
 	"accepted CollectFiles", "accepted FilesCollected", "rejected CollectFiles: no file", "garbage of kind 1", "garbage of kind 2", "garbage of kind 3",
-	"retained snapshot read again", "no base after a collection", "deletion failed",
+	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 }
 
 func TestSeeds(t *testing.T) {
