@@ -254,6 +254,12 @@ admin_listen: ""
 admin_token_file: ""
 pprof: false
 
+# OpenTelemetry traces of publishing and of jobs: the collector's address for OTLP
+# over HTTP, as http://127.0.0.1:4318 (empty: none), and the share of Kafka records
+# that are traced too, 0 to 1.
+traces: ""
+trace_records: 0
+
 # When a checkpoint of the state goes to the object store: after so long (off:
 # never) or so many records of the log; and how many of a partition stay. 0 and
 # empty: the defaults of varve run.
