@@ -50,7 +50,7 @@ type NodeOptions struct {
 	Deployment string
 	// Partitions of the transactions topic; 0: 8 on a cluster, 1 embedded.
 	Partitions int
-	// Roles to run. Default: ingest, state, publisher; Roles has all.
+	// Roles to run. Default: all, as Roles has them.
 	Roles []string
 	// Tables, if any, are the only tables that this node ingests: names, or
 	// patterns as "shop.*".

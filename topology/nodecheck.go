@@ -41,7 +41,7 @@ func (o *NodeOptions) check() error {
 		o.Deployment = DefaultDeployment
 	}
 	if len(o.Roles) == 0 {
-		o.Roles = []string{RoleIngest, RoleState, RolePublisher}
+		o.Roles = Roles()
 	}
 	for _, r := range o.Roles {
 		if !slices.Contains(Roles(), r) {

@@ -216,12 +216,12 @@ func (r *Registry) fetch(ctx context.Context, ref source.SchemaRef) (source.Writ
 		return source.WriterSchema{}, r.plainError(err)
 	}
 	out := source.WriterSchema{Type: s.Type.String(), Text: s.Schema}
-	err = r.references(ctx, s.References, map[string]bool{}, &out.References)
+	err = r.references(ctx, s.References, map[string]bool{}, &out)
 	return out, err
 }
 
 // references fetches what a schema refers to, each behind what it refers to itself.
-func (r *Registry) references(ctx context.Context, refs []sr.SchemaReference, seen map[string]bool, out *[]string) error {
+func (r *Registry) references(ctx context.Context, refs []sr.SchemaReference, seen map[string]bool, out *source.WriterSchema) error {
 	for _, x := range refs {
 		id := fmt.Sprintf("%q %d", x.Subject, x.Version)
 		if seen[id] {
@@ -237,7 +237,7 @@ func (r *Registry) references(ctx context.Context, refs []sr.SchemaReference, se
 		if err := r.references(ctx, s.References, seen, out); err != nil {
 			return err
 		}
-		*out = append(*out, s.Schema.Schema)
+		out.References, out.Names = append(out.References, s.Schema.Schema), append(out.Names, x.Name)
 	}
 	return nil
 }

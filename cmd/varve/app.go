@@ -126,7 +126,7 @@ func (a *app) root() *cobra.Command {
 		a.versionCommand(), a.completionCommand(root), a.configCommand(),
 		a.demoCommand(), a.runCommand(), a.loadCommand(), a.produceCommand(), a.deleteCommand(), a.tableCommand(), a.statusCommand(), a.lettersCommand(), a.dlqCommand(), a.transactionCommand(),
 		a.inspectCommand(), a.scanCommand(), a.snapshotsCommand(), a.filesCommand(), a.catalogCommand(), a.checkpointCommand(), a.replayCommand(), a.verifyCommand(), a.explainCommand(),
-		a.compactCommand(), a.jobsCommand(), a.expireCommand(), a.gcCommand(), a.expireCommand(), a.rollbackCommand(),
+		a.compactCommand(), a.jobsCommand(), a.expireCommand(), a.gcCommand(), a.rollbackCommand(),
 		a.benchCommand(), a.benchNodeCommand(),
 	)
 	wrapArgs(root)

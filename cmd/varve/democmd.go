@@ -95,7 +95,7 @@ func (a *app) loadDemo(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(a.data, demoMark), []byte("Made by `varve demo`; `varve demo --fresh` removes this folder.\n"), 0o644); err != nil {
 		return fmt.Errorf("make the demo's folder: %w", err)
 	}
-	o, err := a.nodeOptions()
+	o, err := a.nodeOptions(allRoles...)
 	if err != nil {
 		return err
 	}

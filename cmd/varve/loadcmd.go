@@ -117,7 +117,7 @@ func (a *app) loadCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o, err := a.nodeOptions()
+			o, err := a.nodeOptions(allRoles...)
 			if err != nil {
 				return err
 			}

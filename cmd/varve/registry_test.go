@@ -85,3 +85,46 @@ func TestLoadFromRegistry(t *testing.T) {
 	}
 	wantRows(t, scanned(t, data, "t"), "1,a,7", "3,c,7", "4,,8")
 }
+
+// Protobuf values and keys, with a schema that refers to another; JSON rows by
+// their JSON Schema.
+func TestLoadProtobufAndJSONSchema(t *testing.T) {
+	reg := srfake.New()
+	defer reg.Close()
+	register := func(subject string, s sr.Schema) int {
+		t.Helper()
+		id, _, err := reg.RegisterSchema(subject, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	register("status", sr.Schema{Type: sr.TypeProtobuf, Schema: `syntax = "proto3"; package shop; enum Status { NEW = 0; PAID = 1; }`})
+	value := register("o-value", sr.Schema{Type: sr.TypeProtobuf, Schema: `syntax = "proto3"; import "status.proto"; message Order { int64 id = 1; optional string v = 2; shop.Status s = 3; }`,
+		References: []sr.SchemaReference{{Name: "status.proto", Subject: "status", Version: 1}}})
+	key := register("o-key", sr.Schema{Type: sr.TypeProtobuf, Schema: `syntax = "proto3"; message Key { int64 id = 1; }`})
+	frame := func(id int, body ...byte) string {
+		return base64.StdEncoding.EncodeToString(append(append(binary.BigEndian.AppendUint32([]byte{0}, uint32(id)), 0), body...))
+	}
+	in := strings.Join([]string{
+		fmt.Sprintf(`{"key_base64":%q,"value_base64":%q}`, frame(key, 0x08, 1), frame(value, 0x08, 1, 0x12, 1, 'a', 0x18, 1)),
+		fmt.Sprintf(`{"key_base64":%q,"value_base64":%q}`, frame(key, 0x08, 2), frame(value, 0x08, 2)),
+		fmt.Sprintf(`{"key_base64":%q,"value_base64":%q}`, frame(key, 0x08, 3), frame(value, 0x08, 3, 0x12, 1, 'c')),
+		fmt.Sprintf(`{"key_base64":%q,"value":null}`, frame(key, 0x08, 3)),
+		fmt.Sprintf(`{"key_base64":%q,"value_base64":%q}`, frame(key, 0x08, 4), frame(value, 0x08)),
+	}, "\n")
+	data := t.TempDir()
+	r, _ := load(t, in, "--data", data, "--table", "o", "--format", "rows-protobuf", "--key", "id", "--records", "--schema-registry", reg.URL(), "-")
+	if r.Events != 5 || r.Rows != 2 || r.DeadLetters != 1 {
+		t.Fatalf("%+v", r)
+	}
+	wantRows(t, scanned(t, data, "o"), "1,a,PAID", "2,,NEW")
+
+	rows := register("j-value", sr.Schema{Type: sr.TypeJSON, Schema: `{"type":"object","properties":{"id":{"type":"integer"},"at":{"type":"string","format":"date-time"}},"required":["id"]}`})
+	line := fmt.Sprintf(`{"value_base64":%q}`, base64.StdEncoding.EncodeToString(append(binary.BigEndian.AppendUint32([]byte{0}, uint32(rows)), `{"id":1,"at":"2026-08-01T10:00:00Z"}`...)))
+	r, _ = load(t, line, "--data", data, "--table", "j", "--format", "rows-json-schema", "--key", "id", "--records", "--schema-registry", reg.URL(), "-")
+	if r.Rows != 1 || r.DeadLetters != 0 {
+		t.Fatalf("%+v", r)
+	}
+	wantLines(t, run(t, "table", "show", "j", "--data", data), "timestamptz")
+}

@@ -32,7 +32,7 @@ func init() {
 			"f.Moved == nil || f.Moved.At >= at", "f.Moved == nil"}}},
 		{"a block against a rewritten file is not folded", "F14", 300, []edit{{"processors/ingest/moves.go",
 			"if f.Moved == nil || f.Moved.At >= at {", "if true {"}}},
-		{"a completion with several jobs moves the first one's rows alone", "F14", 100, []edit{{"processors/ingest/moves.go",
+		{"a completion with several jobs moves the first one's rows alone", "F14", 0, []edit{{"processors/ingest/moves.go",
 			"s.index.Apply(x.entries, offset-1)", "s.index.Apply(x.entries, offset)"}}},
 		{"an output's row has no row id", "C6", 20, []edit{{"processors/compactor/execute.go",
 			"FirstRowID: d.FirstRowID, DataSequence", "FirstRowID: -1, DataSequence"}}},

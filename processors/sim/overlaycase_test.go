@@ -57,3 +57,55 @@ func TestEntryBelowALostOverlayMoves(t *testing.T) {
 		}
 	})
 }
+
+// F14, L12: one completion tells of several jobs: the entries of every one of
+// them move, also where the fold is made again from the log.
+func TestEntriesOfSeveralJobsMove(t *testing.T) {
+	keyKinds(t, Options{Keys: 16, Partitioned: true}, func(t *testing.T, opt Options) {
+		var first, second []step
+		want := map[int]int64{}
+		for k := range 16 {
+			first = append(first, ups(k, int64(100+k)))
+			want[k] = int64(100 + k)
+		}
+		for k := range 8 {
+			second = append(second, ups(k, int64(300+k)))
+			want[k] = int64(300 + k)
+		}
+		p, o := jobWorld(t, opt, first, second)
+		done := p.compact(nil)
+		if len(done) < 2 {
+			t.Fatalf("%d jobs: one completion must tell of several", len(done))
+		}
+		p.complete(done...)
+		p.decide(o)
+		live := map[uint64]bool{}
+		for _, f := range p.allFiles() {
+			if !f.Gone {
+				live[f.ID] = true
+			}
+		}
+		moved := func(what string) {
+			t.Helper()
+			all, err := entries(o.shard)
+			p.must(err)
+			n := 0
+			for i := range all {
+				if all[i].Tombstone() {
+					continue
+				}
+				if n++; !live[all[i].File] {
+					t.Fatalf("%s: an entry names row %d of file %d, which a job has rewritten", what, all[i].Pos, all[i].File)
+				}
+			}
+			if n != 16 {
+				t.Fatalf("%s: %d entries, not 16", what, n)
+			}
+		}
+		moved("folded")
+		p.wipe(o)
+		p.running(o)
+		moved("folded from the log")
+		p.expect(want)
+	})
+}

@@ -1,6 +1,10 @@
 package source
 
-import "github.com/varve-io/varve/schemas/rows"
+import (
+	"errors"
+
+	"github.com/varve-io/varve/schemas/rows"
+)
 
 // avroKeyWriter is what was made of a key's schema.
 type avroKeyWriter struct {
@@ -32,7 +36,10 @@ func (d *registryAvro) recordKeyInto(rec *Record, cols []rows.Column, base int, 
 		return d.fillKey(rec, cols, base, kind)
 	}
 	w, err := d.keyed.get(ref, d.makeKeyWriter)
+	var missing *Reject
 	switch {
+	case errors.As(err, &missing):
+		return Rejectf(kind, missing.Code, "record key: %s", missing.Reason)
 	case err != nil:
 		return err
 	case w.refuse != nil:
@@ -87,9 +94,9 @@ func (d *registryAvro) recordKeyInto(rec *Record, cols []rows.Column, base int, 
 }
 
 func (d *registryAvro) makeKeyWriter(ref SchemaRef) (*avroKeyWriter, error) {
-	s, j, err := d.fetch(ref)
-	if err != nil || j != nil {
-		return &avroKeyWriter{refuse: j}, err
+	s, err := d.fetch(ref)
+	if err != nil {
+		return nil, err
 	}
 	w := &avroKeyWriter{}
 	if s.Type == TypeJSON {

@@ -193,7 +193,6 @@ func (p *avroParser) node(n *avroNode, namespace string, depth int) (*avroType, 
 			return nil, err
 		}
 		taken := map[string]bool{}
-		t.empty = true
 		for i := range n.Fields {
 			f := &n.Fields[i]
 			if f.Name == "" || taken[f.Name] {
@@ -206,9 +205,8 @@ func (p *avroParser) node(n *avroNode, namespace string, depth int) (*avroType, 
 			}
 			t.fields = append(t.fields, avroField{f.Name, ft, f.Default})
 		}
-		for i := range t.fields {
-			t.empty = t.empty && t.fields[i].typ.empty && t.fields[i].typ != t
-		}
+		// What names this record inside itself has seen it take bytes.
+		t.empty = !slices.ContainsFunc(t.fields, func(f avroField) bool { return !f.typ.empty })
 	case "enum":
 		if err = name(avroEnum); err != nil {
 			return nil, err

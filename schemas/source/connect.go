@@ -43,6 +43,7 @@ const (
 	semVarDecimal
 	semBits
 	semUUID
+	semUint64
 	semNested
 )
 
@@ -63,6 +64,7 @@ var literalTypes = map[string]declared{
 	"int16":   {sem: semInt16},
 	"int32":   {sem: semInt32},
 	"int64":   {sem: semInt64},
+	"uint64":  {sem: semUint64},
 	"float":   {sem: semFloat},
 	"float32": {sem: semFloat},
 	"double":  {sem: semDouble},
@@ -241,6 +243,8 @@ func (d declared) columnType(exactTime, exactNanos bool) (t schemas.Type, ok boo
 		return schemas.Of(schemas.Binary), true
 	case semUUID:
 		return schemas.Of(schemas.UUID), true
+	case semUint64:
+		return schemas.DecimalOf(20, 0), true
 	}
 	return t, false
 }

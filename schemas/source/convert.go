@@ -77,7 +77,7 @@ func (s *settings) resolve(f *field, d declared, t schemas.Type) (widen schemas.
 		}
 	case schemas.Long:
 		switch d.sem {
-		case semInt8, semInt16, semInt32, semInt64:
+		case semInt8, semInt16, semInt32, semInt64, semUint64:
 			f.op = opInt64
 		case semTimeMs, semTimeUs, semTimeNs:
 			f.op, f.unit, f.floor = opTime, d.sem, true
@@ -182,7 +182,7 @@ func (s *settings) resolveDecimal(f *field, d declared, t schemas.Type) (widen s
 		f.op = opVarDecimal
 	case semString:
 		f.text = true
-	case semDouble, semFloat:
+	case semDouble, semFloat, semUint64:
 		f.num = true
 	case semBits:
 		f.op = opBits

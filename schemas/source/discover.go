@@ -25,6 +25,9 @@ type survey struct {
 	hint    func(name string) (declared, bool) // what an event says of types beside the row
 	prefix  string                             // of before images' names
 	err     error
+
+	protos map[bool]*writers[protoWriter] // of values and keys
+	seen   map[*protoMessage]bool
 }
 
 type surveyed struct {
@@ -58,7 +61,11 @@ func Discover(registry SchemaSource, format string, options []schemas.Property, 
 	}
 	for i := range sample {
 		read := false
-		if format == DebeziumAvro || format == RowsAvro {
+		if format == RowsProtobuf {
+			read = keys.proto(registry, true, &sample[i]) && rows.proto(registry, false, &sample[i])
+		} else if format == RowsJSONSchema {
+			read = keys.key(stripFraming(sample[i].Key)) && rows.jsonSchema(registry, &sample[i])
+		} else if format == DebeziumAvro || format == RowsAvro {
 			read = keys.avro(registry, "", &sample[i]) && rows.avro(registry, format, &sample[i])
 		} else {
 			read = keys.key(sample[i].Key) && rows.event(format, sample[i].Value)

@@ -17,6 +17,10 @@
 // writers' schemas a registry has (SchemaSource). The package asks no network:
 // what it is not told is ErrAway, and the record is decoded again later.
 //
+// rows-protobuf: plain rows in Protobuf, likewise; a field without presence that
+// is absent is its type's zero, one with presence is absent. rows-json-schema:
+// plain JSON rows whose JSON Schema says the types.
+//
 // rows-json: plain JSON rows, a null value deletes by the record key. The
 // flattened form's __deleted and __op are understood unless they are columns,
 // and so is _cdc, which the Kafka Connect Iceberg sink's transforms add.
@@ -70,9 +74,10 @@
 //	exact.nanos         true: new columns for nanosecond timestamps keep them; the same
 //	unavailable.value   the connector's marker of unchanged values
 //	max.record.bytes    the largest value decoded (64 MiB)
-//	key.from            rows-json, rows-avro: row (default) or record: where the key is taken from
+//	key.from            formats that begin with rows-: row (default) or record: where the key is taken from
 //	framing             varve-avro: single-object (default) or none
-//	schema.id           debezium-avro, rows-avro: the registry's number of the schema of
+//	message.name        rows-protobuf: the message of values without framing (default: the first)
+//	schema.id           debezium-avro, rows-avro, rows-protobuf, rows-json-schema: the registry's number of the schema of
 //	                    values without framing and header
 //	                    varve-avro with framing none: the version the events are written in
 package source

@@ -11,20 +11,22 @@ import (
 
 // The formats.
 const (
-	DebeziumJSON = "debezium-json"
-	RowsJSON     = "rows-json"
-	VarveAvro    = "varve-avro"
-	DebeziumAvro = "debezium-avro"
-	RowsAvro     = "rows-avro"
-	Maxwell      = "maxwell"
-	Canal        = "canal-json"
-	DMS          = "aws-dms"
-	GoldenGate   = "goldengate-json"
+	DebeziumJSON   = "debezium-json"
+	RowsJSON       = "rows-json"
+	VarveAvro      = "varve-avro"
+	DebeziumAvro   = "debezium-avro"
+	RowsAvro       = "rows-avro"
+	RowsProtobuf   = "rows-protobuf"
+	RowsJSONSchema = "rows-json-schema"
+	Maxwell        = "maxwell"
+	Canal          = "canal-json"
+	DMS            = "aws-dms"
+	GoldenGate     = "goldengate-json"
 )
 
 // Formats lists the formats that New knows.
 func Formats() []string {
-	return []string{DebeziumJSON, DebeziumAvro, RowsJSON, RowsAvro, Maxwell, Canal, DMS, GoldenGate, VarveAvro}
+	return []string{DebeziumJSON, DebeziumAvro, RowsJSON, RowsJSONSchema, RowsAvro, RowsProtobuf, Maxwell, Canal, DMS, GoldenGate, VarveAvro}
 }
 
 // DefaultMaxRecordBytes is the largest record value that is decoded.
@@ -50,8 +52,9 @@ type settings struct {
 	quoted      bool // and numbers in quotes
 	unavailable string
 	types       map[string]declared
-	plain       bool  // varve-avro: framing=none
-	schemaID    int32 // varve-avro: of the table's schemas; else of a registry's, for bare values
+	plain       bool   // varve-avro: framing=none
+	message     string // rows-protobuf: the message of bare values
+	schemaID    int32  // varve-avro: of the table's schemas; else of a registry's, for bare values
 }
 
 // choice sets an option to one of its values.
@@ -86,15 +89,17 @@ var registryOptions = []string{"columns.exclude", "columns.new", "exact.nanos", 
 
 // optionNames are the options of each format.
 var optionNames = map[string][]string{
-	DebeziumJSON: jsonOptions,
-	Maxwell:      jsonOptions,
-	Canal:        jsonOptions,
-	DMS:          jsonOptions,
-	GoldenGate:   jsonOptions,
-	DebeziumAvro: registryOptions,
-	RowsAvro:     append([]string{"key.from"}, registryOptions...),
-	VarveAvro:    {"framing", "max.record.bytes", "schema.id"},
-	RowsJSON:     append([]string{"key.from"}, jsonOptions...),
+	DebeziumJSON:   jsonOptions,
+	Maxwell:        jsonOptions,
+	Canal:          jsonOptions,
+	DMS:            jsonOptions,
+	GoldenGate:     jsonOptions,
+	DebeziumAvro:   registryOptions,
+	RowsAvro:       append([]string{"key.from"}, registryOptions...),
+	RowsJSONSchema: append([]string{"key.from", "schema.id"}, jsonOptions...),
+	RowsProtobuf:   append([]string{"key.from", "message.name"}, registryOptions...),
+	VarveAvro:      {"framing", "max.record.bytes", "schema.id"},
+	RowsJSON:       append([]string{"key.from"}, jsonOptions...),
 }
 
 func parseSettings(format string, options []schemas.Property) (*settings, error) {
@@ -141,6 +146,8 @@ func parseSettings(format string, options []schemas.Property) (*settings, error)
 				return nil, fmt.Errorf("option unavailable.value is the connector's marker of unchanged values; it cannot be empty")
 			}
 			s.unavailable = o.Value
+		case "message.name":
+			s.message = strings.TrimPrefix(o.Value, ".")
 		case "schema.id":
 			n, err := strconv.ParseInt(o.Value, 10, 32)
 			if err != nil || n < 0 {

@@ -34,8 +34,9 @@ func (r SchemaRef) String() string {
 
 // The types of a registry's schemas.
 const (
-	TypeAvro = "AVRO"
-	TypeJSON = "JSON"
+	TypeAvro     = "AVRO"
+	TypeJSON     = "JSON"
+	TypeProtobuf = "PROTOBUF"
 )
 
 // WriterSchema is a schema of a registry: its type, its text, and the texts of
@@ -44,6 +45,7 @@ type WriterSchema struct {
 	Type       string
 	Text       string
 	References []string
+	Names      []string // what each of References is imported as
 }
 
 // SchemaSource gives the schemas that framings name. It answers at once or in

@@ -96,27 +96,28 @@ func (d *registryAvro) Framing(key []byte) uint64 {
 	return d.reader.Framing(key)
 }
 
-// fetch gets a writer's schema. A Reject says that there is none to be had.
-func (d *registryAvro) fetch(ref SchemaRef) (WriterSchema, *Reject, error) {
+// fetch gets a writer's schema. A Reject says that there is none to be had: that
+// is not remembered here, for it may be registered later.
+func (d *registryAvro) fetch(ref SchemaRef) (WriterSchema, error) {
 	if d.registry == nil {
-		return WriterSchema{}, nil, fmt.Errorf("%w: none is configured; name it with --schema-registry", ErrAway)
+		return WriterSchema{}, fmt.Errorf("%w: none is configured; name it with --schema-registry", ErrAway)
 	}
 	w, err := d.registry.WriterSchema(ref)
 	switch {
 	case err == nil:
-		return w, nil, nil
+		return w, nil
 	case errors.Is(err, ErrNoSchema):
-		return w, Rejectf(KindUnknown, "schema", "the schema registry has no %s", ref), nil
+		return w, Rejectf(KindUnknown, "schema", "the schema registry has no %s", ref)
 	case errors.Is(err, ErrAway):
-		return w, nil, err
+		return w, err
 	}
-	return w, nil, fmt.Errorf("%w: %w", ErrAway, err)
+	return w, fmt.Errorf("%w: %w", ErrAway, err)
 }
 
 func (d *registryAvro) makeWriter(ref SchemaRef) (*avroWriter, error) {
-	s, j, err := d.fetch(ref)
-	if err != nil || j != nil {
-		return &avroWriter{refuse: j}, err
+	s, err := d.fetch(ref)
+	if err != nil {
+		return nil, err
 	}
 	return d.compileWriter(s, ref), nil
 }
@@ -148,7 +149,7 @@ func (d *registryAvro) compileWriter(s WriterSchema, ref SchemaRef) *avroWriter 
 // typeName keeps what a registry calls a type out of reasons unless it is known.
 func typeName(t string) string {
 	switch t {
-	case TypeAvro, TypeJSON, "PROTOBUF":
+	case TypeAvro, TypeJSON, TypeProtobuf:
 		return t
 	}
 	return "another kind"

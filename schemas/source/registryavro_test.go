@@ -56,6 +56,8 @@ const (
 	idJSONKey // 5: the suite's framed JSON key
 	idTx
 	idScalar
+	idProto
+	idJSONRow
 )
 
 var suiteRegistry = &registry{byRef: map[SchemaRef]WriterSchema{
@@ -66,6 +68,8 @@ var suiteRegistry = &registry{byRef: map[SchemaRef]WriterSchema{
 	{ID: idJSONKey}:                         {Type: TypeJSON, Text: `{"type":"object"}`},
 	{ID: idTx}:                              {Type: TypeAvro, Text: txRecord},
 	{ID: idScalar}:                          {Type: TypeAvro, Text: `"long"`},
+	{ID: idJSONRow}:                         {Type: TypeJSON, Text: custJSON},
+	{ID: idProto}:                           {Type: TypeProtobuf, Text: custProto},
 	{GUID: [16]byte{1, 2, 3}, ByGUID: true}: {Type: TypeAvro, Text: custEvent},
 }}
 
@@ -259,6 +263,60 @@ func TestRegistryAway(t *testing.T) {
 	equal(t, got, "reject schema kind=unknown: the schema registry has no schema 77")
 	got = decodeWith(t, suiteRegistry, DebeziumAvro, def, &Record{Value: []byte{0, 0, 0, 0, idJSONKey, 1, 2}})
 	equal(t, got, "reject schema kind=unknown: schema 5 is of type JSON, and the table's format reads Avro")
+}
+
+// A schema that the registry does not have yet is asked for again: of the record
+// and of its key.
+func TestRegistrySchemaComesLater(t *testing.T) {
+	def, name := suiteTable(t), "x"
+	for _, format := range []string{DebeziumAvro, RowsAvro} {
+		value, id := custChange(t, "c", nil, custImage(1, &name), 7), uint32(idEvent)
+		if format == RowsAvro {
+			value, id = flatAvro(t, 1, &name, 7, nil), idPlain
+		}
+		for _, c := range []struct {
+			rec *Record
+			id  uint32
+		}{
+			{&Record{Value: value}, id},
+			{&Record{Key: confluent(t, idKey, custKey, m{"id": int32(4)})}, idKey},
+		} {
+			reg := &registry{byRef: map[SchemaRef]WriterSchema{}}
+			dec, err := New(Options{Format: format, Def: def, Schema: def.Schema(), Registry: reg})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := rows.NewBatch(def.Schema())
+			var refused *Reject
+			if _, err := dec.Decode(b, c.rec); !errors.As(err, &refused) || refused.Code != "schema" {
+				t.Fatalf("%s: %v", format, err)
+			}
+			if c.id == idKey && refused.Kind != KindDelete {
+				t.Errorf("%s: a tombstone is refused as %v", format, refused.Kind)
+			}
+			ref := SchemaRef{ID: c.id}
+			reg.byRef[ref] = suiteRegistry.byRef[ref]
+			if _, err := dec.Decode(b, c.rec); err != nil || b.Len() != 1 {
+				t.Fatalf("%s: registered by now: %v, %d events", format, err, b.Len())
+			}
+		}
+	}
+}
+
+// A record that names the one around it takes bytes, although it was read before
+// that was known: what follows it is read where it stands.
+func TestRegistryRecursion(t *testing.T) {
+	schema := `{"type":"record","name":"R","fields":[{"name":"id","type":"long"},
+		{"name":"tree","type":{"type":"record","name":"A","fields":[
+			{"name":"next","type":["null",{"type":"record","name":"B","fields":[{"name":"a","type":"A"}]}]},
+			{"name":"n","type":"long"}]}},
+		{"name":"v","type":"string"}]}`
+	leaf := m{"next": nil, "n": int64(7)}
+	tree := m{"next": m{"B": m{"a": m{"next": m{"B": m{"a": leaf}}, "n": int64(8)}}}, "n": int64(9)}
+	got := avroCase(t, RowsAvro, "id long\nv string", schema, m{"id": int64(1), "tree": tree, "v": "here"}, "", "columns.exclude=tree")
+	if !strings.HasPrefix(got, "upsert id=1") || !strings.Contains(got, "here") {
+		t.Fatal(got)
+	}
 }
 
 // Fields go by name: another order, a field more, one less, one with a default.

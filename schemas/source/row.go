@@ -20,6 +20,7 @@ type plan struct {
 	byName map[string]int
 	first  int // the field that came first last time, -1: not known
 	bare   bool
+	open   bool // the rows' own schema allows members that it does not name
 
 	// What the rows' own schema asks of the table's. Deletes need key columns
 	// only, and so have demands of their own.
@@ -418,7 +419,7 @@ func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 		return end // already more than a table can take
 	}
 	u := unknownField{name: string(name), bad: strange}
-	if p.bare {
+	if p.bare || p.open {
 		d, ok := r.set.types[u.name]
 		if !ok && r.hints != nil {
 			d, ok = r.hints(u.name)

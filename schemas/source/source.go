@@ -112,6 +112,10 @@ func New(o Options) (Decoder, error) {
 		return newChanges(o, set)
 	case DebeziumAvro, RowsAvro:
 		return newRegistryAvro(o, set)
+	case RowsJSONSchema:
+		return newRegistryJSON(o, set)
+	case RowsProtobuf:
+		return newRegistryProto(o, set)
 	default:
 		return newRowsJSON(o, set)
 	}

@@ -65,6 +65,9 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	if s.Compact != nil {
 		return s.Compact.run(ctx, output)
 	}
+	if s.Roles == nil { // what is measured has no compaction beside it, unless it says so
+		s.Roles = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}
+	}
 	n, err := topology.OpenNode(ctx, topology.NodeOptions{
 		Data: s.Data, Brokers: s.Brokers, Deployment: s.Deployment, Partitions: s.Partitions, Roles: s.Roles, Logger: log,
 		Warehouse: s.Warehouse, Groups: s.Groups, NodeID: s.NodeID, SourcePartitions: s.SourcePartitions, LeaveGroups: true, Jobs: s.Jobs,

@@ -103,6 +103,9 @@ var (
 	catalogName = regexp.MustCompile(`^\d+-[0-9a-f-]{36}\.metadata\.json$`)
 	attemptName = regexp.MustCompile(`^(?:([0-9a-f]{32})-\d+-(?:m\d+\.avro|dv\d+\.puffin)|snap-\d+-([0-9a-f]{32})\.avro)$`)
 
+	// What Spark calls its data files and metadata.
+	sparkName = regexp.MustCompile(`^(?:\d{5}-\d+-[0-9a-f-]{36}-\d+-\d{5}(?:-deletes)?\.(?:parquet|puffin)|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-\d+-[0-9a-f-]{36}\.avro)$`)
+
 	dataName = regexp.MustCompile(`^(\d+)-(\d+)-(\d+)\.parquet$`)
 	jobName  = regexp.MustCompile(`^[0-9a-f]{32}\.parquet$`)
 )
@@ -138,6 +141,8 @@ func audit(t testing.TB, data string, h *history) {
 		}
 		switch {
 		case l.named[path] != "" || strings.HasPrefix(rel, "_varve/") || filepath.Base(path) == "version-hint.text":
+		case h.outside && sparkName.MatchString(filepath.Base(path)):
+			left["files of another writer whose commit was refused"]++
 		case filepath.Base(filepath.Dir(path)) == "data":
 			if h.outputs[filepath.Base(path)] {
 				left["outputs of jobs, dead before their first snapshot (V7)"]++

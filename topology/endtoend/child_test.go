@@ -33,7 +33,7 @@ type childOrder struct {
 	Workload   string // a name of workloads
 	NodeID     string
 	Session    time.Duration // of the node's groups
-	Roles      []string      // none: the default
+	Roles      []string      // none: withoutJobs
 	Jobs       topology.JobOptions
 	// Checkpoints of the child's node.
 	Checkpoints topology.CheckpointOptions
@@ -93,6 +93,9 @@ func runChild(order string) error {
 }
 
 func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
+	if o.Roles == nil {
+		o.Roles = withoutJobs
+	}
 	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Roles: o.Roles, Jobs: o.Jobs, Remote: o.Remote,
 		NodeID: o.NodeID, SessionTimeout: o.Session, Logger: log}
 }

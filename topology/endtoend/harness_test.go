@@ -114,9 +114,16 @@ func testLog(t testing.TB, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
+// withoutJobs are the roles of a node under test, unless the test is about jobs:
+// files and snapshots are then those that events make.
+var withoutJobs = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}
+
 // start opens and starts a node.
 func start(t testing.TB, o topology.NodeOptions) *topology.Node {
 	t.Helper()
+	if o.Roles == nil {
+		o.Roles = withoutJobs
+	}
 	if o.Logger == nil {
 		o.Logger = testLog(t, slog.LevelWarn)
 	}
