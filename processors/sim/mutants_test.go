@@ -115,7 +115,7 @@ func TestFaultsAreFound(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
 			overlay := plant(t, root, m.edits)
-			args, pattern := []string{"-run", "^TestSeeds$"+shapesOf(m.rule), ".", "-seeds", itoa(m.seeds)}, foundBySeed
+			args, pattern := []string{"-run", "^TestSeeds$" + shapesOf(m.rule), ".", "-seeds", itoa(m.seeds)}, foundBySeed
 			if m.seeds == 0 {
 				args, pattern = []string{"-skip", "^TestSeeds$", "."}, foundByCase
 			}
