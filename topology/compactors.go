@@ -12,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/schemas/record"
@@ -336,10 +338,13 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 	began := time.Now()
 	var err error
 	for try, wait := 1, retryMin; ; try, wait = try+1, min(4*wait, retryMax) {
-		t.result, err = c.exec.Execute(ctx, t.d, func(p compactor.Progress) {
+		tracing, end := c.n.opt.Traces.span(ctx, "compact", attribute.String("varve.table", t.d.Table), attribute.Int64("varve.plan", t.d.Job.Plan),
+			attribute.Int64("varve.item", int64(t.d.Job.Item)), attribute.Int64("varve.rows", total.Load()))
+		t.result, err = c.exec.Execute(tracing, t.d, func(p compactor.Progress) {
 			rows.Store(p.Rows)
 			total.Store(p.TotalRows)
 		})
+		end(err)
 		if err == nil || ctx.Err() != nil || forGood(err) || try == jobTries {
 			break
 		}

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas"
@@ -426,7 +428,8 @@ func TestPartitionsAdopted(t *testing.T) {
 func TestPinned(t *testing.T) {
 	ctx := groupContext(t)
 	b := openBroker(t, t.TempDir())
-	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1}
+	asked := &metadataRequests{}
+	o := NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1, Client: ClientOptions{Hooks: []kgo.Hook{asked}}}
 	one, two := o, o
 	one.NodeID, one.SourcePartitions = "one", []int32{0, 2, 9}
 	two.NodeID, two.SourcePartitions, two.Roles = "two", []int32{1, 3}, []string{RoleIngest}
@@ -452,6 +455,14 @@ func TestPinned(t *testing.T) {
 	info, err := a.Table(ctx, "t")
 	if err != nil || info.Rows != 100 {
 		t.Fatalf("%d rows: %v", info.Rows, err)
+	}
+	// Nodes that have nothing to do ask the brokers now and then, not all the time.
+	before := asked.Load()
+	if err := sleep(ctx, 2*ingestEvery); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load() - before; n > 50 {
+		t.Errorf("%d requests for metadata in %s", n, 2*ingestEvery)
 	}
 	s := info.Shards[0]
 	out, err := a.Request(ctx, "t", info.ID, &record.ClaimShard{Shard: record.ShardKey{TopicID: s.TopicID, Topic: "t", Partition: s.Partition}, Member: "somebody/4"})
@@ -587,5 +598,14 @@ func TestRevokedWhileFlushing(t *testing.T) {
 		if err := n.Close(ctx); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// metadataRequests counts what clients ask brokers about topics.
+type metadataRequests struct{ atomic.Int64 }
+
+func (m *metadataRequests) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if key == 3 {
+		m.Add(1)
 	}
 }

@@ -375,15 +375,19 @@ func (g *ingestGroup) pin(ctx context.Context, topics []string) {
 func (g *ingestGroup) assigned(added map[string][]int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	news := false
 	for topic, ps := range added {
 		for _, p := range ps {
 			part := sourcePart{topic, p}
 			if g.held[part] == nil {
 				g.held[part], g.cancel[part] = context.WithCancel(g.n.ctx)
+				news = true
 			}
 		}
 	}
-	g.wakeUp()
+	if news { // pinned partitions are named again each time
+		g.wakeUp()
+	}
 }
 
 // begin begins a shard's tenure, once its last one is over. The lock is held.

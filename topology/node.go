@@ -77,6 +77,8 @@ type NodeOptions struct {
 	// taken in, in bytes. Default: DefaultDiskReserve; below zero: they are not
 	// watched, and a disk that gets full may stop the node.
 	DiskReserve int64
+	// Traces takes spans of what the node does; its owner closes it. Default: none.
+	Traces *Traces
 	// Monitor says where the node can be watched. Default: at its loopback port.
 	Monitor MonitorOptions
 	// StopOnError stops a shard at its first refused event.
@@ -306,6 +308,9 @@ func (n *Node) openBroker(ctx context.Context) (err error) {
 	n.client = n.opt.Client
 	n.client.Brokers = n.opt.Brokers
 	n.client.Hooks = append(slices.Clone(n.client.Hooks), n.metrics.hooks...)
+	if n.opt.Traces != nil {
+		n.client.Hooks = append(n.client.Hooks, n.opt.Traces.hooks...)
+	}
 	if n.client.Logger == nil {
 		n.client.Logger = n.log
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/collector"
 	"github.com/varve-io/varve/processors/publisher"
@@ -452,7 +454,9 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 			return
 		}
 		begun := time.Now()
-		res, err := w.pub.Publish(ctx, frozen)
+		tracing, end := w.n.opt.Traces.span(ctx, "publish", attribute.String("varve.table", c.Table), attribute.Int64("varve.build", frozen.Build), attribute.Int64("varve.attempt", attempt))
+		res, err := w.pub.Publish(tracing, frozen)
+		end(err)
 		<-w.slots
 		if err == nil {
 			w.n.metrics.publishedIn(c.Table, time.Since(begun))

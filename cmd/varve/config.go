@@ -46,6 +46,9 @@ type fileConfig struct {
 	AdminListen    string `yaml:"admin_listen"`
 	AdminTokenFile string `yaml:"admin_token_file"`
 	Pprof          bool   `yaml:"pprof"`
+	// Where traces go, and which share of records is traced.
+	Traces       string  `yaml:"traces"`
+	TraceRecords float64 `yaml:"trace_records"`
 	// When the state is kept in the object store.
 	CheckpointInterval string        `yaml:"checkpoint_interval"`
 	CheckpointRecords  int64         `yaml:"checkpoint_records"`
@@ -240,6 +243,10 @@ func (c *fileConfig) flagValues() map[string][]string {
 	text("admin-token-file", c.AdminTokenFile)
 	if c.Pprof {
 		out["pprof"] = []string{"true"}
+	}
+	text("traces", c.Traces)
+	if c.TraceRecords != 0 {
+		out["trace-records"] = []string{strconv.FormatFloat(c.TraceRecords, 'g', -1, 64)}
 	}
 	text("checkpoint-interval", c.CheckpointInterval)
 	if c.CheckpointRecords != 0 {

@@ -14,7 +14,7 @@ import (
 func (a *app) configCommand() *cobra.Command {
 	return group("config", "Check, show or begin a configuration file",
 		"  varve config example > varve.yaml\n  varve config check --config varve.yaml",
-		a.configCheckCommand(), a.configShowCommand(), a.configExampleCommand())
+		a.configCheckCommand(), a.configShowCommand(), a.configExampleCommand(), a.configConvertCommand())
 }
 
 func (a *app) configCheckCommand() *cobra.Command {
@@ -253,6 +253,12 @@ catalog_token_file: ""
 admin_listen: ""
 admin_token_file: ""
 pprof: false
+
+# OpenTelemetry traces of publishing and of jobs: the collector's address for OTLP
+# over HTTP, as http://127.0.0.1:4318 (empty: none), and the share of Kafka records
+# that are traced too, 0 to 1.
+traces: ""
+trace_records: 0
 
 # When a checkpoint of the state goes to the object store: after so long (off:
 # never) or so many records of the log; and how many of a partition stay. 0 and

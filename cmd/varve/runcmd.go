@@ -104,10 +104,20 @@ func (a *app) runCommand() *cobra.Command {
 			if o.Monitor, err = a.monitorOptions(&monitor); err != nil {
 				return err
 			}
-			if a.dry {
-				return o.Check(cmd.Context())
+			if o.Traces, err = a.openTraces(cmd.Context(), &monitor, o.Deployment); err != nil {
+				return err
 			}
-			return a.run(cmd.Context(), o)
+			if a.dry {
+				return errors.Join(o.Check(cmd.Context()), o.Traces.Close(cmd.Context()))
+			}
+			err = a.run(cmd.Context(), o)
+			// After a signal the node has drained: the last spans still go out.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 5*time.Second)
+			defer cancel()
+			if lost := o.Traces.Close(ctx); lost != nil {
+				a.log.Warn("the last traces were not taken by their collector", "error", lost)
+			}
+			return err
 		},
 	}
 	a.dataFlags(cmd.Flags())

@@ -18,6 +18,8 @@ const (
 	// scaleMost is how much more processor time an event may take with
 	// scaleShards than with one.
 	scaleMost = 1.15
+	// scaleCommitMs lets flushes be cut by their size, on a busy machine too.
+	scaleCommitMs = 20_000
 )
 
 // runScale loads the same rows and updates them twice: by one process that has
@@ -44,7 +46,7 @@ func (o *Options) scale(ctx context.Context, shards int) (_ *Result, err error) 
 	name := fmt.Sprint("scale-", shards)
 	r := rand.New(rand.NewPCG(o.Seed, 7))
 	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
-	commitMs := int64(upsertCommitMs)
+	commitMs := int64(scaleCommitMs)
 	if o.Quick {
 		commitMs = 500
 	}
@@ -92,9 +94,9 @@ func (o *Options) scale(ctx context.Context, shards int) (_ *Result, err error) 
 		if i == 0 {
 			s.Roles = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}
 			s.Table, s.Load = table, true
-			if o.CPUProfile != "" {
-				s.CPUProfile = o.CPUProfile + "." + name
-			}
+		}
+		if o.CPUProfile != "" {
+			s.CPUProfile = o.CPUProfile + "." + name + "-" + strconv.Itoa(i)
 		}
 		p, err := o.startNode(ctx, s)
 		if err != nil {

@@ -1,10 +1,14 @@
 package endtoend
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,4 +176,47 @@ func TestStoreAway(t *testing.T) {
 	produce(60)
 	settle(ctx, t, n, f, m)
 	stop(t, n)
+}
+
+// TestStoreRefusals: a store that cannot be used is one clear error at the
+// start, which names it and shows no secret.
+func TestStoreRefusals(t *testing.T) {
+	g := testcluster.StartS3(t)
+	nobody := testcluster.StartProxy(t, g.Endpoint())
+	nobody.Refuse(true)
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>Welcome</html>") }))
+	defer page.Close()
+	secured := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secured.Close()
+	quick := "&max_attempts=2&max_backoff=100ms"
+	for name, c := range map[string]struct {
+		url, secret string
+		want        error // nil: it may pass, and no configuration mends it
+		says        string
+	}{
+		"a bucket that is not there": {strings.Replace(g.URL("x"), testcluster.S3Bucket, "nowhere", 1), "", topology.ErrConfig, "nowhere"},
+		"wrong credentials":          {g.URL("x"), "a-Wrong-one", topology.ErrConfig, testcluster.S3Bucket},
+		"nobody":                     {g.Via(nobody.Endpoint(), "x"), "", nil, nobody.Endpoint()},
+		"a page":                     {g.Via(page.URL, "x"), "", topology.ErrConfig, "<html>"},
+		"a certificate":              {g.Via(secured.URL, "x"), "", topology.ErrConfig, "certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.secret != "" {
+				t.Setenv("AWS_SECRET_ACCESS_KEY", c.secret)
+			}
+			data := dataDir(t)
+			o := topology.NodeOptions{Data: data, Warehouse: c.url + quick, Logger: testLog(t, 12)}
+			n, err := topology.OpenNode(longContext(t), o)
+			if err == nil {
+				t.Fatal("the node opened; ", n.Close(longContext(t)))
+			}
+			if c.want == nil && errors.Is(err, topology.ErrConfig) {
+				t.Errorf("%v is no error of the configuration", err)
+			}
+			told(t, err, cmp.Or(c.want, err), c.says)
+			if _, err := os.Stat(filepath.Join(data, "node.json")); !os.IsNotExist(err) {
+				t.Error("the folder belongs to that store now: ", err)
+			}
+		})
+	}
 }
