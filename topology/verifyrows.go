@@ -186,9 +186,9 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 	divided := int64(-1)
 	for i := range t.Shards {
 		s := &t.Shards[i]
-		base := int64(0)
-		if t.Base != nil && t.Base.TopicID == s.TopicID {
-			base, divided = t.Base.Offset, t.Base.Offset
+		base := t.BaseOf(s.TopicID)
+		if base > 0 {
+			divided = base
 		}
 		var mine *localIndex
 		for _, x := range v.indexes {
