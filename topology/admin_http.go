@@ -113,6 +113,7 @@ func (n *Node) serveAdmin() (*adminServer, error) {
 	mux.HandleFunc("POST /checkpoints", n.serveCheckpoint)
 	mux.HandleFunc("POST /compact", n.serveCompact)
 	mux.HandleFunc("POST /rollback", n.serveRollback)
+	mux.HandleFunc("POST /truncate", n.serveTruncate)
 	mux.HandleFunc("GET /jobs", n.serveJobs)
 	mux.HandleFunc("POST /gc", n.serveCollect)
 	mux.HandleFunc("GET /gc", n.serveGarbage)

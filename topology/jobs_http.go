@@ -63,6 +63,27 @@ func RequestRollback(ctx context.Context, data, table string, snapshot int64, ca
 	return out, askNode(ctx, data, http.MethodPost, "/rollback", q, out)
 }
 
+func (n *Node) serveTruncate(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(commandHeader) == "" {
+		http.Error(w, "not a request of a varve command", http.StatusForbidden)
+		return
+	}
+	q := r.URL.Query()
+	t, err := n.Truncate(r.Context(), q.Get("table"), q.Get("before"), q.Get("dry") != "")
+	n.answer(w, t, err)
+}
+
+// RequestTruncate asks the node that runs on a data folder to cut off the
+// beginning of a table's log.
+func RequestTruncate(ctx context.Context, data, table, before string, dry bool) (*Truncation, error) {
+	q := url.Values{"table": {table}, "before": {before}}
+	if dry {
+		q.Set("dry", "1")
+	}
+	out := new(Truncation)
+	return out, askNode(ctx, data, http.MethodPost, "/truncate", q, out)
+}
+
 func (n *Node) serveJobs(w http.ResponseWriter, r *http.Request) {
 	jobs, err := n.Jobs(r.URL.Query().Get("table"))
 	n.answer(w, jobs, err)
@@ -70,7 +91,7 @@ func (n *Node) serveJobs(w http.ResponseWriter, r *http.Request) {
 
 func (n *Node) answer(w http.ResponseWriter, v any, err error) {
 	switch {
-	case errors.Is(err, ErrConfig), errors.Is(err, ErrNotHere), errors.Is(err, ErrNoTable), errors.Is(err, ErrNoRollback):
+	case errors.Is(err, ErrConfig), errors.Is(err, ErrNotHere), errors.Is(err, ErrNoTable), errors.Is(err, ErrNoRollback), errors.Is(err, ErrNoTruncate):
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	case err != nil:

@@ -73,7 +73,7 @@ func (n *Node) openShard(ctx context.Context, c *ingest.Config, t *statestore.Ta
 	c.Base, c.Dir = b.Offset, n.indexDir(c.TableID, c.Shard.TopicID, c.Shard.Partition, b.Offset)
 	s, err := ingest.New(ctx, *c, t.Definition)
 	if errors.Is(err, ingest.ErrNoBase) {
-		if err := n.inherit(ctx, c, t.Definition, b); err != nil {
+		if err := n.inherit(ctx, c, t, b); err != nil {
 			return nil, fmt.Errorf("table %s, %s/%d: make the index of a topic that was divided anew: %w", c.Table, c.Shard.Topic, c.Shard.Partition, err)
 		}
 		s, err = ingest.New(ctx, *c, t.Definition)
@@ -93,7 +93,8 @@ func (n *Node) openShard(ctx context.Context, c *ingest.Config, t *statestore.Ta
 
 // inherit makes a shard's folder of what its topic's shards knew when it was
 // divided anew: each is brought there from its newest checkpoint and the log.
-func (n *Node) inherit(ctx context.Context, c *ingest.Config, def *schemas.Definition, b *statestore.ShardBase) (err error) {
+func (n *Node) inherit(ctx context.Context, c *ingest.Config, t *statestore.TableInfo, b *statestore.ShardBase) (err error) {
+	def := t.Definition
 	began := time.Now()
 	root := c.Dir + ".from"
 	if err := os.RemoveAll(root); err != nil {
@@ -124,7 +125,11 @@ func (n *Node) inherit(ctx context.Context, c *ingest.Config, def *schemas.Defin
 			return err
 		}
 		olds = append(olds, s)
-		from = min(from, s.LogFrom())
+		first, err := n.firstRead(ctx, t, c.Shard.TopicID, f.Partition, s.LogFrom())
+		if err != nil {
+			return err
+		}
+		from = min(from, first)
 	}
 	if err := n.bringTo(ctx, schemas.PartitionOf(c.Table, int32(n.topics.Partitions)), olds, from, b.Offset); err != nil {
 		return err

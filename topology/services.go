@@ -698,7 +698,8 @@ func (n *Conn) WaitSettled(ctx context.Context, table string, offset int64) (int
 }
 
 // Transactions calls fn with the decided entries of a table's partition from a
-// log offset up to where the log ends now. Entries of other tables come too.
+// log offset, or from where the log begins, up to where it ends now. Entries of
+// other tables come too.
 func (n *Conn) Transactions(ctx context.Context, table string, from int64, fn func(*processors.Decided) error) error {
 	part := n.partition(table)
 	offsets, err := n.admin.Offsets(ctx, n.topics.Transactions)
@@ -706,6 +707,7 @@ func (n *Conn) Transactions(ctx context.Context, table string, from int64, fn fu
 		return err
 	}
 	high := offsets[part].High
+	from = max(from, offsets[part].Start) // what came before was cut off (G5)
 	if from >= high {
 		return nil
 	}

@@ -242,7 +242,9 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 	if w.shard, err = n.openShard(ctx, &w.cfg, t); err != nil {
 		return nil, err
 	}
-	w.readFrom = w.shard.LogFrom()
+	if w.readFrom, err = n.firstRead(ctx, t, topic.ID, p, w.shard.LogFrom()); err != nil {
+		return nil, errors.Join(err, w.shard.Abandon())
+	}
 	if w.decided, err = openDecided(ctx, n.client, n.topics, part, w.readFrom); err != nil {
 		return nil, errors.Join(err, w.shard.Abandon())
 	}

@@ -263,6 +263,10 @@ func (v *verifier) start(ctx context.Context, logStart int64, es []checkpoint.En
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			if errors.Is(err, statestore.ErrLayout) {
+				v.skip("partition %d: checkpoint %s was made by another version of this program", v.part.partition, e.ID)
+				continue
+			}
 			v.find("checkpoint", "", "checkpoint %s cannot be restored: %v", e.ID, err)
 		}
 	}
@@ -272,6 +276,19 @@ func (v *verifier) start(ctx context.Context, logStart int64, es []checkpoint.En
 	v.complete = true
 	v.store, err = statestore.Open(dir, statestore.Options{Log: v.o.Logger})
 	return err
+}
+
+// otherLayout says that another version of this program wrote a checkpoint: its
+// state has other bytes, and is not to be used.
+func (v *verifier) otherLayout(ctx context.Context, m *checkpoint.Manifest) bool {
+	dir := filepath.Join(v.scratch, "layout")
+	_, err := checkpoint.At(v.o.Store, v.o.Deployment, v.part.partition).Restore(ctx, checkpoint.RestoreOptions{
+		Dir: dir, Deployment: m.Head().Deployment, Partition: v.part.partition, ID: m.ID(), Now: time.Now(), Log: v.o.Logger,
+	})
+	if err := os.RemoveAll(dir); err != nil {
+		v.o.Logger.Warn("a folder of verify stays", "error", err)
+	}
+	return errors.Is(err, statestore.ErrLayout)
 }
 
 // fits holds a checkpoint's last record against the log (L5).
@@ -309,7 +326,13 @@ func (v *verifier) apply(ctx context.Context, es []checkpoint.Entry) (err error)
 	if v.complete {
 		for _, e := range slices.Backward(es) {
 			if m := e.Manifest; m != nil && e.Offset < v.part.end {
-				stops[e.Offset] = append(stops[e.Offset], func(context.Context) error { return v.sameContent("checkpoint "+m.ID(), m.Content.SHA256) })
+				stops[e.Offset] = append(stops[e.Offset], func(ctx context.Context) error {
+					if v.otherLayout(ctx, m) {
+						v.skip("partition %d: checkpoint %s was made by another version of this program", v.part.partition, m.ID())
+						return nil
+					}
+					return v.sameContent("checkpoint "+m.ID(), m.Content.SHA256)
+				})
 				break
 			}
 		}

@@ -14,7 +14,7 @@ import (
 func (a *app) configCommand() *cobra.Command {
 	return group("config", "Check, show or begin a configuration file",
 		"  varve config example > varve.yaml\n  varve config check --config varve.yaml",
-		a.configCheckCommand(), a.configShowCommand(), a.configExampleCommand())
+		a.configCheckCommand(), a.configShowCommand(), a.configExampleCommand(), a.configConvertCommand())
 }
 
 func (a *app) configCheckCommand() *cobra.Command {

@@ -83,7 +83,7 @@ func (a *app) deleteKeys(ctx context.Context, s *session, table string, flags []
 	}
 	for _, f := range flags {
 		if err := set.addFlag(f); err != nil {
-			return asUsage(err)
+			return asUsage(fmt.Errorf("--key: %w", err))
 		}
 	}
 	if file != "" {
@@ -185,7 +185,7 @@ func (k *keySet) addFlag(s string) error {
 	for rest := s; rest != ""; {
 		name, after, ok := strings.Cut(rest, "=")
 		if !ok {
-			return fmt.Errorf("--key: write it as column=value,column=value (key columns: %s)", strings.Join(k.names, ", "))
+			return fmt.Errorf("write it as column=value,column=value (key columns: %s)", strings.Join(k.names, ", "))
 		}
 		name = strings.TrimSpace(name)
 		end := len(after)
@@ -195,15 +195,12 @@ func (k *keySet) addFlag(s string) error {
 			}
 		}
 		if _, twice := parts[name]; twice {
-			return fmt.Errorf("--key: column %s is named twice; give each key a --key of its own", name)
+			return fmt.Errorf("column %s is named twice; give each key a --key of its own", name)
 		}
 		parts[name] = after[:end]
 		rest = strings.TrimPrefix(after[end:], ",")
 	}
-	if err := k.add(parts); err != nil {
-		return fmt.Errorf("--key: %w", err)
-	}
-	return nil
+	return k.add(parts)
 }
 
 // addLine reads a line of a keys file.

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestExplain: what befell a key, from its first version to its end.
 func TestExplain(t *testing.T) {
@@ -11,6 +14,9 @@ func TestExplain(t *testing.T) {
 		t.Errorf("of a key that never was: %s", out)
 	}
 	fails(t, exitUsage, []string{"key column"}, "explain", "t", "v=1", "--data", data)
+	if _, _, errs := varve(t, "explain", "t", "id=x", "--data", data); strings.Contains(errs, "--key") {
+		t.Errorf("explain has no flag --key: %s", errs)
+	}
 	wantLines(t, run(t, "transaction", "list", "t", "--since", "1h", "--data", data), "AppendRows")
 	fails(t, exitUsage, []string{"--since"}, "transaction", "list", "t", "--since", "soon", "--data", data)
 }

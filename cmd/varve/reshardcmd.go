@@ -35,7 +35,9 @@ func (a *app) tableReshardCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := accepted(&out, args[0], "reshard"); err != nil {
+				if out.Outcome.Reason == record.ReshardOpen && !noWait && len(out.Outcome.Numbers) > 0 {
+					out.Offset = out.Outcome.Numbers[0] // asked for before: it is waited for
+				} else if err := accepted(&out, args[0], "reshard"); err != nil {
 					return err
 				}
 				t, err := s.Table(ctx, args[0])

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -131,4 +133,104 @@ func TestRollbackCommand(t *testing.T) {
 	loadRows(t, data, "t", `{"id":4,"v":"d9"}`, `{"id":1,"v":"a9"}`)
 	wantRows(t, scanned(t, data, "t"), "1,a9", "2,b2", "4,d9", "5,e")
 	run(t, append([]string{"verify", "t", "--deep"}, at...)...)
+}
+
+// The log's beginning goes only behind a checkpoint that is whole, and only what
+// nobody reads again (G5, G13); a state that is lost then starts from the checkpoint, and
+// without one nothing starts and nothing is wiped.
+func TestTruncate(t *testing.T) {
+	data := t.TempDir()
+	at := []string{"--data", data}
+	for i := range 3 {
+		load(t, fmt.Sprintf("{\"id\":%d,\"v\":\"a\"}\n", i), "--data", data, "--table", "log.c", "--format", "rows-json", "--append-only", "-")
+	}
+	made := rowsJSON(t, append([]string{"checkpoint", "create"}, at...)...)
+	id := fmt.Sprint(made[0]["checkpoint"])
+	load(t, `{"id":7,"v":"b"}`+"\n", "--data", data, "--table", "log.c", "-")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"say --yes", []string{"--before", id}},
+		{"name a checkpoint", []string{"--yes"}},
+		{"cannot be shortened", []string{"--before", "9999-00", "--yes"}},
+	} {
+		code, _, errs := varve(t, append(append([]string{"transaction", "truncate", "log.c"}, c.args...), at...)...)
+		if code != exitUsage || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: exit code %d, %s; want %q", c.args, code, errs, c.want)
+		}
+	}
+	cut := func(flag string) (m map[string]any) {
+		t.Helper()
+		d := json.NewDecoder(strings.NewReader(run(t, append([]string{"transaction", "truncate", "log.c", "--before", id, flag, "--output", "json"}, at...)...)))
+		if err := d.Decode(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	if m := cut("--dry-run"); m["deleted"] != false || m["before"] != m["checkpoint_offset"] || m["records"] == 0.0 {
+		t.Errorf("dry: %v", m)
+	}
+	if m := cut("--yes"); m["deleted"] != true || m["held_by"] != nil {
+		t.Errorf("truncate: %v", m)
+	}
+	if m := cut("--dry-run"); m["records"] != 0.0 {
+		t.Errorf("a second time: %v", m)
+	}
+	load(t, `{"id":8,"v":"b"}`+"\n", "--data", data, "--table", "log.c", "-")
+	want := []string{"0,a", "1,a", "2,a", "7,b", "8,b"}
+	wantRows(t, scanned(t, data, "log.c"), want...)
+	run(t, append([]string{"transaction", "list", "log.c"}, at...)...)
+
+	// The state is lost: it comes from the checkpoint.
+	gone := func(parts ...string) {
+		t.Helper()
+		if err := os.RemoveAll(filepath.Join(append([]string{data}, parts...)...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone("state")
+	load(t, `{"id":9,"v":"c"}`+"\n", "--data", data, "--table", "log.c", "-")
+	wantRows(t, scanned(t, data, "log.c"), append(want, "9,c")...)
+	// A keyed table of the same log holds what its index may be made of.
+	loadRows(t, data, "k", `{"id":1,"v":"a"}`)
+	loadRows(t, data, "k", `{"id":1,"v":"b"}`)
+	made = rowsJSON(t, append([]string{"checkpoint", "create"}, at...)...)
+	id = fmt.Sprint(made[0]["checkpoint"])
+	if m := cut("--yes"); m["held_by"] == nil || m["before"].(float64) >= m["checkpoint_offset"].(float64) {
+		t.Errorf("with a keyed table: %v", m)
+	}
+	gone("index")
+	loadRows(t, data, "k", `{"id":1,"v":"c"}`, `{"id":2,"v":"c"}`)
+	wantRows(t, scanned(t, data, "k"), "1,c", "2,c")
+	// One whose files are damaged is no reason to delete anything.
+	made = rowsJSON(t, append([]string{"checkpoint", "create"}, at...)...)
+	id = fmt.Sprint(made[0]["checkpoint"])
+	damaged := 0
+	if err := filepath.WalkDir(filepath.Join(data, "lake", "_varve", "varve", "checkpoints"), func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".sst") && !strings.Contains(path, "files") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil || len(b) == 0 {
+			return err
+		}
+		b[len(b)/2] ^= 1
+		damaged++
+		return os.WriteFile(path, b, 0o644)
+	}); err != nil || damaged == 0 {
+		t.Fatal(damaged, err)
+	}
+	code, _, errs := varve(t, append([]string{"transaction", "truncate", "log.c", "--before", id, "--yes"}, at...)...)
+	if code != exitUsage || !strings.Contains(errs, "cannot be shortened") {
+		t.Errorf("before a damaged checkpoint: exit code %d\n%s", code, errs)
+	}
+	// Neither state nor checkpoint: refused, and the lake stays as it is.
+	gone("state")
+	gone("lake", "_varve", "varve", "checkpoints")
+	code, _, errs = varveWith(t, nil, `{"id":5,"v":"x"}`+"\n", "load", "--data", data, "--table", "log.c", "-")
+	if code == exitDone || !strings.Contains(errs, "still needed") {
+		t.Errorf("a start without state and checkpoint: exit code %d\n%s", code, errs)
+	}
+	wantRows(t, scanned(t, data, "k"), "1,c", "2,c")
 }

@@ -19,7 +19,7 @@ import (
 func (a *app) transactionCommand() *cobra.Command {
 	return group("transaction", "Read a table's log, and append to it",
 		"  varve transaction list shop.orders\n  varve transaction show shop.orders 17",
-		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand(), a.transactionExportCommand(), a.transactionVoidCommand())
+		a.transactionListCommand(), a.transactionShowCommand(), a.transactionAppendCommand(), a.transactionExportCommand(), a.transactionVoidCommand(), a.transactionTruncateCommand())
 }
 
 func (a *app) transactionListCommand() *cobra.Command {

@@ -11,7 +11,7 @@ func init() {
 		edits []edit
 	}{
 		{"a collection forgets the pending cut", "G7", 60, []edit{{"statestore/garbage.go",
-			"if x.left > t.head.Build {", "if false {"}}},
+			"return Kept{By: KeptByCut}, nil", "return Kept{}, nil"}}},
 		{"a planned file is collected", "G7", 300, []edit{
 			{"statestore/garbage.go", "if id := c.job(x.id); id != nil {", "if id := c.job(x.id); id != nil && false {"},
 			{"statestore/apply_collect.go", "if job := ch.job(id); job != nil {", "if job := ch.job(id); job != nil && false {"}}},
@@ -31,7 +31,7 @@ func init() {
 			"if done.inputs--; done.inputs <= 0 {", "if done.inputs--; true {"}}},
 		{"a block on a collected file is rejected", "F15", 300, []edit{{"statestore/apply_shard.go",
 			"case s.aimRows < 0 && owner && to.chunk.collected", "case false && s.aimRows < 0 && owner && to.chunk.collected"}}},
-		{"an owner keeps an index that is older than its checkpoint", "F9", 100, []edit{{"processors/ingest/shard.go",
+		{"an owner keeps an index that is older than its checkpoint", "G7", 300, []edit{{"processors/ingest/shard.go",
 			"if err == nil && s.index.Offset() < checkpointOffset(s.cfg.Checkpoint) {", "if false {"}}},
 	}...)
 }

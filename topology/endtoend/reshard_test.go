@@ -1,17 +1,20 @@
 package endtoend
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/topology"
@@ -127,10 +130,72 @@ func (x *resharded) reshard(t *testing.T, n *topology.Node, partitions int) {
 	}
 }
 
+// ask deletes keys by a request: up to the newest version that was made so far,
+// or, of a table that has read all events, whatever is there. It does not wait.
+func (x *resharded) ask(t *testing.T, n *topology.Node, valued bool, ids ...int) {
+	t.Helper()
+	ctx := longContext(t)
+	info, err := n.Table(ctx, x.def.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enc, err := rows.NewKeyEncoder(info.Definition.Schema(), info.Definition.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	col := rows.NewColumn(schemas.Of(schemas.Long))
+	var keys [][]byte
+	for i, id := range ids {
+		col.AppendInt(int64(id))
+		k, err := enc.AppendFrom(nil, []rows.Column{col}, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k)
+		delete(x.rows, id)
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	var order *int64
+	if valued {
+		x.version++
+		v := int64(x.version)
+		order = &v
+		for _, id := range ids {
+			x.newest[id] = x.version
+		}
+	}
+	if _, err := n.DeleteKeys(ctx, x.def.Name, keys, order); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verify holds the divided table against the log, its indexes and its source.
+func (x *resharded) verify(t *testing.T, n *topology.Node, o topology.VerifyOptions, what string) {
+	t.Helper()
+	o.Brokers, o.Client.Brokers, o.Scratch = n.Brokers(), n.Brokers(), t.TempDir()
+	o.Tables, o.Full, o.Deep, o.Source = []string{x.def.Name}, true, true, true
+	got, err := topology.Verify(longContext(t), o)
+	if err != nil {
+		t.Fatal(what, ": verify: ", err)
+	}
+	for _, f := range got.Findings {
+		t.Errorf("%s: verify: %+v", what, f)
+	}
+	for _, s := range got.Skipped {
+		if strings.Contains(s, "source") {
+			t.Errorf("%s: verify: %s", what, s)
+		}
+	}
+	if got.Events == 0 || got.Rows == 0 {
+		t.Errorf("%s: verify looked at %d events and %d rows", what, got.Events, got.Rows)
+	}
+}
+
 // TestReshard (A6): a keyed table's source topic gains partitions while its
 // producers write on, some by the old number of partitions. After the reshard
 // keys that now lie in another partition are updated, deleted and late there,
-// and each has one row. The same again, and by a node with an empty folder.
+// and each has one row. Requests delete keys before, at and after the division.
+// The same again, and by a node with an empty folder.
 func TestReshard(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		x := &resharded{r: rng(seed(t), 6), newest: map[int]int{}, rows: map[int]string{}}
@@ -140,10 +205,14 @@ func TestReshard(t *testing.T) {
 		x.def.Order = schemas.Order{Kind: schemas.OrderByColumn, Column: 2}
 		ctx := longContext(t)
 		data, lake := dataDir(t), dataDir(t)
+		deployment := ""
+		if len(b.brokers) > 0 {
+			deployment = "grows"
+		}
 		open := func(dir string, roles ...string) *topology.Node {
 			o := topology.NodeOptions{Data: dir, Roles: roles, Logger: testLog(t, slog.LevelInfo)}
 			if len(b.brokers) > 0 {
-				o.Roles, o.Brokers, o.Warehouse, o.Deployment, o.Partitions = nil, b.brokers, lake, "grows", 1
+				o.Roles, o.Brokers, o.Warehouse, o.Deployment, o.Partitions = nil, b.brokers, lake, deployment, 1
 				o.Groups, o.NodeID, o.LeaveGroups = true, fmt.Sprintf("n%d", x.version), true
 			}
 			return start(t, o)
@@ -173,7 +242,9 @@ func TestReshard(t *testing.T) {
 				t.Fatal(err)
 			}
 			at = partitions
+			x.ask(t, n, true, 3, 7, 11, 59) // the division waits until its old shards have answered
 			x.reshard(t, n, partitions)
+			x.ask(t, n, true, 4, 7, 12) // and its new shards have keys of everyone
 			x.produce(t, n, 300, partitions)
 			if n.Embedded() {
 				if info, err = n.Table(ctx, x.def.Name); err == nil {
@@ -184,6 +255,16 @@ func TestReshard(t *testing.T) {
 				}
 			}
 			x.check(t, n, fmt.Sprint("divided into ", partitions))
+			x.ask(t, n, false, 1, 13, 22, 31)
+			waitUntil(t, "the request is answered", func() bool {
+				info, err := n.Table(ctx, x.def.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(info.Requests) == 0
+			})
+			x.check(t, n, fmt.Sprint("keys are deleted after ", partitions))
+			x.verify(t, n, topology.VerifyOptions{Data: data, Deployment: deployment, Store: n.Store()}, fmt.Sprint("divided into ", partitions))
 			// The topic may be divided again once every shard has uploaded its index.
 			waitUntil(t, "every shard has an index checkpoint", func() bool {
 				info, err := n.Table(ctx, x.def.Name)

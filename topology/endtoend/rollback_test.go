@@ -49,6 +49,9 @@ func (x *rolled) event() *topology.SourceEvent {
 		k.score = -1
 	}
 	ver, has := x.clock-x.r.Int64N(8)*x.r.Int64N(40), x.r.IntN(12) > 0
+	if x.r.IntN(4) == 0 { // so late that also what was known at a rollback's target decides
+		ver = x.r.Int64N(x.clock)
+	}
 	late := has && k.has && ver < k.ver
 	score := x.r.IntN(1000)
 	if x.r.IntN(4) == 0 {

@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/topology"
+)
+
+const replayGoal = 500_000
+
+// runReplay measures a log of AppendRows from the broker into an empty state, on
+// disk at the end, beside reading the same topic and doing nothing with it.
+func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
+	log, err := newCommitLog(o.dir, o.Seed, o.Rows)
+	if err != nil {
+		return nil, err
+	}
+	note := fmt.Sprintf("%d tables, %d shards each; a record has a file and %d delete blocks, %d bytes",
+		commitTables, commitShards, appendBlocks, log.appends.bytes()/int64(log.appends.len()))
+	topic := "bench-" + strconv.FormatUint(rand.Uint64(), 36) + ".log"
+	admin, err := topology.NewAdmin(o.client)
+	if err != nil {
+		return nil, err
+	}
+	defer admin.Close()
+	if _, err := admin.EnsureSourceTopic(ctx, topic, 1); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, o.dropTopics(topic)) }()
+	if err := o.produceLog(ctx, topic, log); err != nil {
+		return nil, err
+	}
+	o.Logger.Info("log made", "records", log.appends.len())
+	// First whoever finds the topic cold: the broker then has it in memory for both.
+	if _, err := o.consume(ctx, topic, func([]topology.LogRecord) error { return nil }); err != nil {
+		return nil, err
+	}
+	plain, err := o.consume(ctx, topic, func([]topology.LogRecord) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	st, err := statestore.Open(filepath.Join(o.dir, "replayed"), statestore.Options{Log: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	var ours float64
+	cpu, err := cpuOf(ctx, func() error {
+		began := time.Now()
+		_, err := o.consume(ctx, topic, func(rs []topology.LogRecord) error { return replayInto(st, rs) })
+		if err == nil {
+			err = st.Flush()
+		}
+		ours = time.Since(began).Seconds()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := float64(len(log.setup) + log.appends.len())
+	r := Result{
+		Bench: "replay", Figure: n / ours, Unit: "records/s", Better: Higher, Goal: replayGoal,
+		Beside: Beside{"reading the same topic", n / plain}, CPU: cpu, Setup: o.setup(1, "none"),
+	}
+	r.Setup.Note = note
+	r.RSSPeak, err = rssPeak()
+	return []Result{r}, err
+}
+
+// produceLog writes the whole log into a topic of one partition.
+func (o *Options) produceLog(ctx context.Context, topic string, log *commitLog) error {
+	p, err := topology.NewLogProducer(o.client, topology.ProducerOptions{})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	// One that is acknowledged has all before it acknowledged.
+	for i := range log.appends.len() + len(log.setup) {
+		var r statestore.Record
+		if i < len(log.setup) {
+			r = log.setup[i]
+		} else {
+			r = log.appends.at(i - len(log.setup))
+		}
+		if i < len(log.setup) || i == log.appends.len()+len(log.setup)-1 {
+			if off, err := p.AppendSync(ctx, topic, 0, entryOf(&r)); err != nil {
+				return err
+			} else if off != int64(i) {
+				return fmt.Errorf("record %d is at offset %d of a new topic", i, off)
+			}
+			continue
+		}
+		p.Append(ctx, topic, 0, entryOf(&r), func(int64, error) {}) // the last offset tells whether one was lost
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// consume reads a topic of one partition from its beginning to its end: seconds.
+func (o *Options) consume(ctx context.Context, topic string, take func([]topology.LogRecord) error) (float64, error) {
+	began := time.Now()
+	r, err := topology.OpenLogReader(ctx, o.client, topology.ReaderOptions{Topic: topic, MaxWait: 100 * time.Millisecond})
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	for done := false; !done; {
+		rs, err := r.Poll(ctx, time.Second, 0)
+		if err != nil {
+			return 0, err
+		}
+		if len(rs) > 0 {
+			if err := take(rs); err != nil {
+				return 0, err
+			}
+		}
+		done = r.HighWatermark() > 0 && r.Next() >= r.HighWatermark()
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began).Seconds(), nil
+}
+
+// replayInto applies what a poll brought, as a member does that sends nothing.
+func replayInto(st *statestore.Store, rs []topology.LogRecord) error {
+	for i := range rs {
+		x := statestore.Record{Offset: rs[i].Offset, LeaderEpoch: rs[i].LeaderEpoch, TimeMs: rs[i].TimeMs, Key: rs[i].Key, Value: rs[i].Value, Header: rs[i].Headers[0].Value}
+		out, err := st.Apply(&x)
+		if err != nil {
+			return err
+		}
+		if out.Outcome.Code != record.Accepted {
+			return fmt.Errorf("record %d was %s: %s", x.Offset, out.Outcome.Code, out.Outcome.Reason)
+		}
+	}
+	if _, err := st.Commit(); err != nil {
+		return err
+	}
+	st.Sent(rs[len(rs)-1].Offset)
+	return nil
+}
