@@ -116,7 +116,7 @@ func Works() []Work {
 		{"replay", "a log from the broker into an empty state, beside reading it", 500_000, 5_000, true, runReplay},
 		{"upsert", "upserts of uniform keys into a table of so many rows", 10_000_000, 20_000, true, runUpsert},
 		{"visible", "from a delete's event to the first fresh read that shows it", 100_000, 2_000, true, runVisible},
-		{"scale", "processor time of one shard, and of four in processes of their own", 1_000_000, 20_000, true, runScale},
+		{"scale", "processor time of one shard, and of four in processes of their own", 4_000_000, 20_000, true, runScale},
 		{"steady", "two hours of updates: memory and files of a table must stay flat", 100_000, 2_000, true, runSteady},
 		{"compact", "a merge of ten sorted files with a tenth of their rows dead", 5_000_000, 20_000, false, runCompact},
 		{"decode", "events of each format of source topics, decoded on one core", 1_000_000, 2_000, false, runDecode},

@@ -263,12 +263,10 @@ func (p *nodeProcess) result(ctx context.Context) (*nodeReport, error) {
 
 // ask says a word and waits for the report.
 func (p *nodeProcess) ask(ctx context.Context, word string, r *nodeReport) error {
-	err := json.NewEncoder(p.in).Encode(word)
-	if err == nil {
-		err = p.out.Decode(r)
-	}
-	if err != nil {
-		return p.failed(ctx, err)
+	said := json.NewEncoder(p.in).Encode(word)
+	// One that loads ends by itself, and may be gone: its report is there.
+	if err := p.out.Decode(r); err != nil {
+		return p.failed(ctx, errors.Join(said, err))
 	}
 	return nil
 }

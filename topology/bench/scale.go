@@ -90,10 +90,10 @@ func (o *Options) scale(ctx context.Context, shards int) (_ *Result, err error) 
 		s := nodeSpec{
 			Deployment: deployment, Data: filepath.Join(o.dir, name+"-"+strconv.Itoa(i)), Warehouse: lake, Partitions: 1,
 			Groups: true, NodeID: fmt.Sprint("node-", i), SourcePartitions: []int32{int32(i)}, Roles: []string{topology.RoleIngest},
+			Table: table, Load: true, // each flushes what it has when it has read to the end, and waits for no interval
 		}
 		if i == 0 {
 			s.Roles = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}
-			s.Table, s.Load = table, true
 		}
 		if o.CPUProfile != "" {
 			s.CPUProfile = o.CPUProfile + "." + name + "-" + strconv.Itoa(i)

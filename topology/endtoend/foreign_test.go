@@ -199,6 +199,9 @@ func (f *foreigners) try(w *foreignWriter, what, program string) (json.RawMessag
 		case f.ahead > 0 && strings.Contains(refused, "timestamp"):
 			f.did[string(w.name)+": refused, since a clock was ahead"]++
 			return nil, false
+		case strings.Contains(refused, "CommitStateUnknown"): // the catalog answered 5xx: nobody knows
+			f.did[string(w.name)+": not known whether it was taken"]++
+			return nil, false
 		case strings.Contains(refused, "CommitFailed"), strings.Contains(refused, "Requirement failed"), strings.Contains(refused, "Cannot commit"), strings.Contains(refused, "Cannot add snapshot"),
 			strings.Contains(refused, "INCOMPATIBLE_DATA_FOR_TABLE"): // the columns changed meanwhile
 		default:
@@ -230,6 +233,8 @@ func (f *foreigners) act(last bool) {
 	setProperty := func(w *foreignWriter, name, program string) {
 		if _, ok := f.try(w, "a property", program); ok {
 			f.properties[name] = value
+		} else {
+			delete(f.properties, name)
 		}
 	}
 	tagged := func(w *foreignWriter, name, program string) {
@@ -284,6 +289,8 @@ spark.sql("INSERT INTO %s.branch_sp VALUES " + rows)
 			if there {
 				if _, ok := f.try(f.spark, "a delete on a branch", sql(fmt.Sprintf("DELETE FROM %s.branch_sp WHERE id = %s", o, id))); ok {
 					f.rows[id] = false
+				} else {
+					delete(f.rows, id)
 				}
 				break
 			}
