@@ -3,14 +3,22 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/varve-io/varve/topology/testcluster"
 )
 
 // Values that the source did not send because they did not change: from the
 // buffer, from a file, across a key change, and from nowhere (K10).
-func TestUnchangedValues(t *testing.T) {
+func TestUnchangedValues(t *testing.T) { unchangedValues(t) }
+
+func TestUnchangedValuesOnKafka(t *testing.T) {
+	unchangedValues(t, "--brokers", strings.Join(testcluster.Start(t, 1).Brokers(), ","))
+}
+
+func unchangedValues(t *testing.T, where ...string) {
 	const marker = `"__debezium_unavailable_value"`
 	data := t.TempDir()
-	base := []string{"--data", data, "--table", "t", "--records"}
+	base := append([]string{"--data", data, "--table", "t", "--records"}, where...)
 	first := strings.Join([]string{
 		`{"key":{"id":1},"value":{"op":"c","after":{"id":1,"a":"x","big":"one","n":7}}}`,
 		`{"key":{"id":1},"value":{"op":"u","after":{"id":1,"a":"y","big":` + marker + `,"n":` + marker + `}}}`,

@@ -169,6 +169,10 @@ func TestConformance(t *testing.T) {
 				if !errors.As(err, &j) {
 					t.Fatalf("not refused: %v", err)
 				}
+				// What a letter would have done is told apart, where it can be read (K7).
+				if rec.Value == nil && j.Kind != KindDelete || j.Code == "type" && j.Kind != KindUpsert {
+					t.Fatalf("refused as of kind %d: %v", j.Kind, j)
+				}
 				for _, c := range codes {
 					if j.Code == c {
 						return
