@@ -104,7 +104,7 @@ var (
 	attemptName = regexp.MustCompile(`^(?:([0-9a-f]{32})-\d+-(?:m\d+\.avro|dv\d+\.puffin)|snap-\d+-([0-9a-f]{32})\.avro)$`)
 
 	// What Spark calls its data files and metadata.
-	sparkName = regexp.MustCompile(`^(?:\d{5}-\d+-[0-9a-f-]{36}-\d+-\d{5}(?:-deletes)?\.(?:parquet|puffin)|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-\d+-[0-9a-f-]{36}\.avro)$`)
+	sparkName = regexp.MustCompile(`^(?:\d{5}-\d+-[0-9a-f-]{36}(?:-\d+)?-\d{5}(?:-deletes)?\.(?:parquet|puffin)|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-\d+-[0-9a-f-]{36}\.avro)$`)
 
 	dataName = regexp.MustCompile(`^(\d+)-(\d+)-(\d+)\.parquet$`)
 	jobName  = regexp.MustCompile(`^[0-9a-f]{32}\.parquet$`)
