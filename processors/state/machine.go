@@ -265,10 +265,17 @@ func fetch(ctx context.Context, bodies *processors.Bodies, partition int32, offs
 	if lost, err = bodies.Voided(ctx, partition, offset, ref.Hash); err == nil && !lost {
 		b, err = bodies.Get(ctx, ref)
 	}
+	how := ""
 	switch {
 	case errors.Is(err, processors.ErrBodyMissing):
-		return nil, false, fmt.Errorf("log offset %d: %w; if it is lost for good: varve transaction void --partition %d --offset %d --object %s --length %d --hash %s",
-			offset, err, partition, offset, ref.Path, ref.Length, ref.Hash)
+		how = "if it is lost for good"
+	case errors.Is(err, processors.ErrBodyAltered):
+		how = "if the bytes that it names are lost, or never were, delete the object and run"
+	}
+	switch {
+	case how != "":
+		return nil, false, fmt.Errorf("log offset %d: %w; %s: varve transaction void --partition %d --offset %d --object %s --length %d --hash %s",
+			offset, err, how, partition, offset, ref.Path, ref.Length, ref.Hash)
 	case err != nil:
 		return nil, false, fmt.Errorf("log offset %d: %w", offset, err)
 	}
