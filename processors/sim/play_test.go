@@ -200,6 +200,7 @@ func (p *play) build() *record.SnapshotCommitted {
 	res, err := publisher.New(publisher.Config{Store: p.mem, Bodies: p.bodies, Logger: p.logger}).Publish(p.ctx, f)
 	p.must(err)
 	p.published[f.Build] = &res.Committed
+	p.must(p.keepSnapshot(&res.Committed))
 	return &res.Committed
 }
 
