@@ -404,7 +404,7 @@ func (b *restore) metadata() error {
 	}
 	var had []object
 	live := key8(keyLive, uint64(t.id))
-	if err := s.each(live, func(k, v []byte) error {
+	if err := s.eachKey(live, func(k, v []byte) error {
 		e, err := decodeManifest(keyLive, int64(binary.BigEndian.Uint64(k[len(live):])), v)
 		if err == nil {
 			had = append(had, object{e.path, e.since})
@@ -414,7 +414,7 @@ func (b *restore) metadata() error {
 		return err
 	}
 	pre := key8(keyPuffin, uint64(t.id))
-	if err := s.each(pre, func(k, v []byte) error {
+	if err := s.eachKey(pre, func(k, v []byte) error {
 		d := dec{b: v}
 		d.i()
 		had = append(had, object{string(k[len(pre):]), d.i()})
@@ -442,7 +442,7 @@ func (b *restore) metadata() error {
 	// What left before.
 	var back [][]byte
 	gone := append(key8(keyGarbage, uint64(t.id)), byte(record.GarbageMetadata))
-	if err := s.each(gone, func(k, v []byte) error {
+	if err := s.eachKey(gone, func(k, v []byte) error {
 		o, err := readLeft(k, v)
 		if err == nil && o.left != b.r.Offset && listed(o.path) {
 			since[o.path] = o.since
@@ -470,23 +470,6 @@ func (b *restore) metadata() error {
 		if err := s.set(puffinKey(t.id, path), e.b); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// each calls fn with the keys and values under a prefix.
-func (s *Store) each(prefix []byte, fn func(k, v []byte) error) error {
-	it, err := s.iter(prefix)
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := fn(it.Key(), it.Value()); err != nil {
-			return errors.Join(err, it.Close())
-		}
-	}
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
 	}
 	return nil
 }

@@ -151,19 +151,8 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 		if err != nil {
 			return away(err)
 		}
-		var body record.RowsBody
-		if err := record.DecodeRowsBody(b, &body); err != nil {
-			return fmt.Errorf("rows body: %w", err)
-		}
-		for i := range body.Changes {
-			c := &body.Changes[i]
-			k, err := indexKey(s.keys, s.cfg.Deployment, c.Key)
-			if err != nil {
-				return err
-			}
-			entries = append(entries, keyindex.Entry{
-				Key: k, RowID: keyindex.NoRowID, HasOrder: c.HasOrder, Order: c.Order, Offset: m.Offset, Time: m.TimeMs,
-			})
+		if entries, err = s.changed(b, m); err != nil {
+			return err
 		}
 	}
 	for i := range a.Files {
@@ -189,6 +178,27 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 	s.index.Expire(a.Forgets)
 	s.accepted(m.Offset, a.RequestTo)
 	return nil
+}
+
+// changed are the entries of a key change list, whose bytes b are, as of the
+// record of m: keys that ended deleted, with what is remembered of them.
+func (s *Shard) changed(b []byte, m *record.OutcomeMessage) ([]keyindex.Entry, error) {
+	var body record.RowsBody
+	if err := record.DecodeRowsBody(b, &body); err != nil {
+		return nil, fmt.Errorf("rows body: %w", err)
+	}
+	var entries []keyindex.Entry
+	for i := range body.Changes {
+		c := &body.Changes[i]
+		k, err := indexKey(s.keys, s.cfg.Deployment, c.Key)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, keyindex.Entry{
+			Key: k, RowID: keyindex.NoRowID, HasOrder: c.HasOrder, Order: c.Order, Offset: m.Offset, Time: m.TimeMs,
+		})
+	}
+	return entries, nil
 }
 
 func (s *Shard) applyFold(entries []keyindex.Entry, offset int64) error {

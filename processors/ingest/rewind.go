@@ -131,19 +131,8 @@ func (w *Rewind) lists(ctx context.Context, m *record.OutcomeMessage, a *record.
 		if err != nil {
 			return err
 		}
-		var body record.RowsBody
-		if err := record.DecodeRowsBody(b, &body); err != nil {
-			return fmt.Errorf("rows body: %w", err)
-		}
-		for i := range body.Changes {
-			c := &body.Changes[i]
-			k, err := indexKey(s.keys, s.cfg.Deployment, c.Key)
-			if err != nil {
-				return err
-			}
-			entries = append(entries, keyindex.Entry{
-				Key: k, RowID: keyindex.NoRowID, HasOrder: c.HasOrder, Order: c.Order, Offset: m.Offset, Time: m.TimeMs,
-			})
+		if entries, err = s.changed(b, m); err != nil {
+			return err
 		}
 	}
 	if err := w.fold(entries); err != nil {
