@@ -67,13 +67,13 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 		return reject(record.ReshardOpen, t.resharding.Offset), nil
 	}
 	if sh == nil {
-		sh = &shard{id: id, firstClaim: r.Offset, sourceEnd: c.LogStart, requestEnd: r.Offset, indexHorizon: t.horizonOf(id, r.Offset)}
+		sh = &shard{id: id, firstClaim: r.Offset, sourceEnd: c.LogStart, requestEnd: t.firstRequest(r.Offset), indexHorizon: t.horizonOf(id, r.Offset)}
 		t.shards[id] = sh
 		t.shardOrder = append(t.shardOrder, id)
 		t.sortShards()
 	}
 	if sh.retired {
-		sh.retired, sh.requestEnd = false, r.Offset
+		sh.retired, sh.requestEnd = false, t.firstRequest(r.Offset)
 	}
 	closeEpoch(sh, r.Offset, true)
 	sh.topic, sh.member = c.Shard.Topic, c.Member
@@ -366,7 +366,7 @@ func (s *Store) addFile(r *Record, t *table, sh *shard, a *record.AppendRows, f 
 }
 
 // settle emits the derived outcome of every DeleteKeys that all shards asked
-// have answered (A5).
+// have answered (A5), and releases files that all have taken (H1).
 func (s *Store) settle(r *Record, t *table) error {
 	kept := t.openDeletes[:0]
 	for _, o := range t.openDeletes {
@@ -391,7 +391,7 @@ func (s *Store) settle(r *Record, t *table) error {
 		}
 	}
 	t.openDeletes = kept
-	return nil
+	return s.releaseHeld(r, t)
 }
 
 // deleteKeys: A5. The shards asked are those ever claimed before it.

@@ -16,7 +16,7 @@ func (s *Store) ToCut() []DueTable {
 	var out []DueTable
 	for _, id := range s.sortedTables() {
 		t := s.tables[id]
-		if !t.dropped && t.pending == nil && (t.changed || t.lacks()) {
+		if !t.dropped && t.pending == nil && (t.changed || t.lacks()) && (t.head.Build < 0 || !t.filesHeld()) {
 			out = append(out, DueTable{t.id, t.name, t.def.CommitIntervalMs})
 		}
 	}

@@ -77,6 +77,8 @@ type table struct {
 	changed     bool // some chunk has a change mark
 	totals      totals
 	openDeletes []openDelete // ascending by offset
+	adds        []openAdd    // files that are held, ascending by offset
+	strays      int64        // offset of the newest CollectFiles that took a stray, 0 none
 	resharding  *Resharding  // nil: none waits for its shards
 	base        *ShardBase   // nil: no source topic was ever divided anew
 	shards      map[shardID]*shard
@@ -158,7 +160,7 @@ type openDelete struct {
 	asked  []shardID
 }
 
-const tableLayout = 4
+const tableLayout = 5
 
 func (t *table) encode() []byte {
 	var e enc
@@ -232,6 +234,13 @@ func (t *table) encode() []byte {
 	t.content.encode(&e)
 	e.i(t.settled)
 	e.i(t.rolled)
+	e.u(uint64(len(t.adds)))
+	for _, a := range t.adds {
+		e.i(a.offset)
+		e.u(a.first)
+		e.i(a.n)
+	}
+	e.i(t.strays)
 	return e.b
 }
 
@@ -337,6 +346,10 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	t.metaChange, t.metaFrozen = d.i(), d.i()
 	t.content = decContent(&d)
 	t.settled, t.rolled = d.i(), d.i()
+	for n := d.count(); n > 0; n-- {
+		t.adds = append(t.adds, openAdd{offset: d.i(), first: d.u(), n: d.i()})
+	}
+	t.strays = d.i()
 	return t, d.done("table state")
 }
 

@@ -38,6 +38,7 @@ var reasonNames = []string{
 	ReshardOpen: "reshard open", BadReshard: "bad reshard",
 	Reachable: "reachable", NoCollection: "no collection",
 	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
+	FilesHeld: "files held",
 }
 
 func nameOf(names []string, n int, what string) string {

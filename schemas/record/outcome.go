@@ -77,6 +77,8 @@ const (
 	SnapshotHeld Reason = 53 // number 0: one that is the head, or that a branch or tag names
 	BadRef       Reason = 54 // number 0: 1 order, 2 name, 3 another kind, 4 not there, 5 too many
 	BadRollback  Reason = 55 // number 0: 1 form, 2 a file, 3 a vector, 4 not what the snapshot lists; 1: which
+	// Of what waits for the shards to take files that entered by another path (H1).
+	FilesHeld Reason = 60 // number 0: the AddFiles
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -117,6 +119,14 @@ const (
 	RollbackUnread // events of after the target, which are not read again
 	RollbackUndone // requests by key that were answered after the target
 	RollbackTo     // snapshot id
+)
+
+// Numbers of an AddFiles' outcome.
+const (
+	AddAccepted = iota // items
+	AddRejected
+	AddFirst // file id of the first accepted item; the others follow
+	AddHeld  // 1: until a derived outcome says settled, 0: live at once
 )
 
 // Numbers of an accepted ClaimShard's outcome.
