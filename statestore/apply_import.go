@@ -153,3 +153,15 @@ func (t *table) firstRequest(claim int64) int64 {
 	}
 	return claim
 }
+
+// takes is the oldest AddFiles in a request range whose files are held, -1: none.
+// What takes files says nothing else but what it answers: all of it is judged in
+// the order of the log (H6).
+func (t *table) takes(from, to int64) int64 {
+	for i := range t.adds {
+		if o := t.adds[i].offset; o >= from && o < to {
+			return o
+		}
+	}
+	return -1
+}

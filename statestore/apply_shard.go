@@ -132,6 +132,9 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 	if a.SourceTo == a.SourceFrom && a.RequestTo == a.RequestFrom {
 		return reject(record.EmptyAppend), nil
 	}
+	if at := t.takes(a.RequestFrom, a.RequestTo); at >= 0 && (a.SourceTo > a.SourceFrom || len(a.Files) > 0 || a.Changes != nil) {
+		return reject(record.FilesHeld, at), nil
+	}
 	if a.Forgets < 0 || a.Forgets > s.now {
 		return reject(record.BadCounter, -1), nil
 	}
