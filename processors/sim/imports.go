@@ -214,7 +214,14 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		valued := x.hasOrd && m.w.opt.Ordered
 		if m.w.shardOf(k) != p {
 			id := -1 - (p*m.w.opt.Keys + k) // see strange
-			if last, ok := m.ord[id]; valued && (!ok || x.order > last) {
+			last, ok := m.ord[id]
+			if ok && (!valued || x.order < last) {
+				continue
+			}
+			if end, dead := m.tombs[id]; !dead || ok && x.order > last || at >= end.at {
+				delete(m.tombs, id)
+			}
+			if valued {
 				m.ord[id] = x.order
 			}
 			continue

@@ -81,7 +81,9 @@ func TestOverlays(t *testing.T) {
 func TestConfirmAt(t *testing.T) {
 	i := openMem(t, Options{})
 	must(t, i.SetOffset(5))
-	must(t, i.Push(1, []Entry{dead(1, PendingTime), dead(2, 70), live(3, 9)}))
+	placed := dead(4, PendingTime)
+	placed.Offset = 3
+	must(t, i.Push(1, []Entry{dead(1, PendingTime), dead(2, 70), live(3, 9), placed}))
 	i.Expire(60)
 	if err := i.ConfirmAt(1, 4, 80); !errors.Is(err, ErrOrder) {
 		t.Fatalf("offset went back: %v", err)
@@ -100,6 +102,11 @@ func TestConfirmAt(t *testing.T) {
 	stamped.Offset = 6
 	if got := look(); got != [2]Entry{stamped, other} {
 		t.Fatalf("confirmed: %+v", got)
+	}
+	out, err := i.Lookup([]Key{{Hi: 4}}, nil)
+	must(t, err)
+	if placed.Time = 80; out[0].Entry != placed {
+		t.Fatalf("a tombstone with a place of its own: %+v", out[0])
 	}
 	want(t, i, 3, 9, false)
 	i.Expire(81)
