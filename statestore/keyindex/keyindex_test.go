@@ -83,7 +83,9 @@ func TestConfirmAt(t *testing.T) {
 	must(t, i.SetOffset(5))
 	placed := dead(4, PendingTime)
 	placed.Offset = 3
-	must(t, i.Push(1, []Entry{dead(1, PendingTime), dead(2, 70), live(3, 9), placed}))
+	pending := dead(1, PendingTime)
+	pending.Offset = 0
+	must(t, i.Push(1, []Entry{pending, dead(2, 70), live(3, 9), placed}))
 	i.Expire(60)
 	if err := i.ConfirmAt(1, 4, 80); !errors.Is(err, ErrOrder) {
 		t.Fatalf("offset went back: %v", err)
@@ -94,7 +96,7 @@ func TestConfirmAt(t *testing.T) {
 		return [2]Entry{out[0].Entry, out[1].Entry}
 	}
 	other := dead(2, 70)
-	if got := look(); got != [2]Entry{dead(1, PendingTime), other} {
+	if got := look(); got != [2]Entry{pending, other} {
 		t.Fatalf("pending: %+v", got)
 	}
 	must(t, i.ConfirmAt(1, 6, 80))
