@@ -233,6 +233,28 @@ func (s *Store) eachOpenJob(tableID int64, fn func(jobID, *openJob) error) error
 	return nil
 }
 
+// maxRemembered is how many facts remembering keeps.
+const maxRemembered = 1 << 12
+
+// remembering is a getter of facts that never change once they are there: the
+// inputs of jobs mostly share their partition and their writer.
+func (s *Store) remembering() getter {
+	return func(key []byte) ([]byte, error) {
+		if b, ok := s.facts[string(key)]; ok {
+			return b, nil
+		}
+		b, err := s.get(key)
+		if err != nil || b == nil {
+			return b, err
+		}
+		if s.facts == nil || len(s.facts) >= maxRemembered {
+			s.facts = map[string][]byte{}
+		}
+		s.facts[string(key)] = b
+		return b, nil
+	}
+}
+
 // Dispatch is what a worker needs for an attempt at a job, less where the
 // definition lies; nil when the attempt is not open any more. Its dead sets are
 // whole, whatever their size. def is the table's definition, not to be changed.
@@ -252,6 +274,7 @@ func (s *Store) Dispatch(n *JobNotice) (d *record.Dispatch, def *schemas.Definit
 		Job: n.Job, Table: t.name, TableID: t.id, Partition: s.head.Partition, ApplyVersion: s.head.ApplyVersion,
 		TargetBytes: j.target, Strategy: j.strategy,
 	}
+	get := s.remembering()
 	for i := range j.inputs {
 		in := &j.inputs[i]
 		c, err := s.chunk(t.id, in.file)
@@ -263,7 +286,7 @@ func (s *Store) Dispatch(n *JobNotice) (d *record.Dispatch, def *schemas.Definit
 			return nil, nil, fmt.Errorf("%w: input %d of a job", ErrCorrupt, in.file)
 		}
 		x := FrozenFile{ID: f.id, Name: c.name(f.id)}
-		if err := describe(s.get, t.id, &x, f.tuple); err != nil {
+		if err := describe(get, t.id, &x, f.tuple); err != nil {
 			return nil, nil, err
 		}
 		d.SpecID = x.SpecID
