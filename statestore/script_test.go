@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.BadRollback; r++ {
+	for r := record.ReasonNone; r <= record.GivenUp; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -327,6 +327,13 @@ func (s *script) commit(t *testing.T) string {
 		}
 		if m.Derived {
 			text += fmt.Sprintf("\n  %s: the request @%d", m.Outcome.Code, m.Outcome.Numbers[0])
+			if m.Outcome.Reason != record.ReasonNone {
+				text += ", " + m.Outcome.Reason.String()
+			}
+			if m.Type == record.TypeDeleteWhere {
+				text += fmt.Sprintf(", %d rows died, %d files of %d rows were read", m.Outcome.Numbers[record.WhereRows], m.Outcome.Numbers[record.WhereFiles], m.Outcome.Numbers[record.WhereScanned])
+			}
+			s.reasons[m.Outcome.Reason] = true
 		}
 	}
 	for _, c := range o.Cuts {
@@ -445,6 +452,10 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = &record.SnapshotFailed{Cut: a.num("cut", p.Cut), Build: a.num("build", p.Build), Attempt: a.num("attempt", 1), Cause: a.str("cause", "store")}
 	case "base":
 		v = s.baseFrom(t, a)
+	case "where":
+		v = whereFrom(a)
+	case "found":
+		v = s.foundFrom(a)
 	case "plan":
 		p := planFrom(a)
 		s.wholeFiles(t, a.table(), p)
