@@ -249,7 +249,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 		body, s.bodyRead = r.Body, true
 	}
 
-	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob
+	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob && typ != record.TypeRowsFound
 	var digest [16]byte
 	if needsID {
 		if env.Request.IsZero() || env.OffsetSeen < -1 || env.OffsetSeen >= r.Offset {

@@ -22,6 +22,9 @@ const (
 	maxPartBytes = 256 << 20
 	// maxWhere bounds the body of a DeleteWhere, in bytes.
 	maxWhere = 1 << 20
+	// FindMs is how long a find job may take, in ms of table time: for as long,
+	// owners of shards follow a block that names a file from before it.
+	FindMs = 24 * 3600 * 1000
 	// findStrategy stands where a compaction job has its strategy.
 	findStrategy = "where"
 )
@@ -29,6 +32,7 @@ const (
 // find is an open find job (C8).
 type find struct {
 	offset int64 // of its DeleteWhere
+	ms     int64 // table time of it
 	where  record.Ref
 	schema int32
 	next   uint64 // file id behind those of the newest part
@@ -41,6 +45,7 @@ type find struct {
 
 func (f *find) encode(e *enc) {
 	e.i(f.offset)
+	e.i(f.ms)
 	encRef(e, &f.where)
 	e.i(int64(f.schema))
 	e.u(f.next)
@@ -52,7 +57,7 @@ func (f *find) encode(e *enc) {
 
 func decFind(d *dec) find {
 	return find{
-		offset: d.i(), where: decRef(d), schema: int32(d.i()), next: d.u(), walked: d.bool(),
+		offset: d.i(), ms: d.i(), where: decRef(d), schema: int32(d.i()), next: d.u(), walked: d.bool(),
 		parts: int32(d.i()), open: int32(d.i()), rows: d.i(), files: d.i(), scanned: d.i(),
 	}
 }
@@ -74,7 +79,7 @@ func (s *Store) deleteWhere(r *Record, t *table, d *record.DeleteWhere) (outcome
 	case len(t.finds) >= maxFinds:
 		return reject(record.Unsettled, t.finds[0].offset), nil
 	}
-	t.finds = append(t.finds, find{offset: r.Offset, where: d.Where, schema: d.SchemaID})
+	t.finds = append(t.finds, find{offset: r.Offset, ms: s.now, where: d.Where, schema: d.SchemaID})
 	t.dirty = true
 	files, rows := t.totals.Files, t.totals.Rows
 	s.effect('w', t.id, files, rows)
@@ -204,6 +209,9 @@ func (s *Store) rowsFound(r *Record, t *table, p *record.RowsFound) (outcomeOf, 
 		return reject(record.NoJob), nil
 	case at < 0:
 		return outcomeOf{}, fmt.Errorf("%w: part %d of find job %d", ErrCorrupt, id.item, id.plan)
+	}
+	if s.now > t.finds[at].ms+FindMs {
+		return reject(record.GivenUp), s.giveUp(r, t, id.plan)
 	}
 	total := int64(0)
 	for i := range j.inputs {

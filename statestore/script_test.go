@@ -486,7 +486,7 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 	env.TableID = a.num("table-id", env.TableID)
 	env.TypeVersion = uint16(a.num("type-version", 1))
 	env.Type = record.Type(a.num("type", int64(record.TypeOf(v))))
-	if env.Type != record.TypeAppendRows && env.Type != record.TypeCompleteJob {
+	if env.Type != record.TypeAppendRows && env.Type != record.TypeCompleteJob && env.Type != record.TypeRowsFound {
 		env.Request = requestID(a.num("id", int64(len(s.log))))
 		if a.has("no-id") {
 			env.Request = record.RequestID{}

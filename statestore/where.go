@@ -74,37 +74,37 @@ func (s *Store) deadHere(t *table, file uint64) ([]byte, error) {
 	return s.deadNow(t, c, f)
 }
 
-// Look tells of a table's files as a part of a find job that was opened now would
-// be dispatched, from a file id on; next is the id to go on with, 0: there are no
-// more. Nothing is opened.
-func (s *Store) Look(tableID int64, from uint64) (d *record.FindDispatch, def *schemas.Definition, next uint64, err error) {
+// Look tells of all files of a table as parts of a find job that was opened now
+// would be dispatched. Nothing is opened. It holds the state meanwhile.
+func (s *Store) Look(tableID int64) (d *record.FindDispatch, def *schemas.Definition, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
-		return nil, nil, 0, s.broken
+		return nil, nil, s.broken
 	}
 	t, err := s.tableByID(tableID)
 	if err != nil || t == nil || t.dropped {
-		return nil, nil, 0, err
-	}
-	f := find{offset: s.head.Offset + 1, next: from}
-	j := new(openJob)
-	if err := s.gather(t, &f, j); err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	d = &record.FindDispatch{Table: t.name, TableID: t.id, Partition: s.head.Partition, SchemaID: t.def.CurrentSchema}
-	for i := range j.inputs {
-		x, _, err := s.dispatchInput(t, &j.inputs[i])
-		if err != nil {
-			return nil, nil, 0, err
+	f := find{offset: s.head.Offset + 1}
+	for {
+		j := new(openJob)
+		if err := s.gather(t, &f, j); err != nil {
+			return nil, nil, err
 		}
-		if x.Dead, err = s.deadHere(t, x.File); err != nil {
-			return nil, nil, 0, err
+		if len(j.inputs) == 0 {
+			return d, t.def, nil
 		}
-		d.Inputs = append(d.Inputs, x)
+		for i := range j.inputs {
+			x, _, err := s.dispatchInput(t, &j.inputs[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			if x.Dead, err = s.deadHere(t, x.File); err != nil {
+				return nil, nil, err
+			}
+			d.Inputs = append(d.Inputs, x)
+		}
 	}
-	if len(j.inputs) > 0 {
-		next = f.next
-	}
-	return d, t.def, next, nil
 }

@@ -74,6 +74,15 @@ func (e *Executor) Find(ctx context.Context, p *predicate.Predicate, d *record.F
 	return f.out, nil
 }
 
+// Rows is how many rows a block names.
+func Rows(b *record.DeleteBlock) (int64, error) {
+	n, err := dv.Count(b.Bitmap)
+	if err != nil {
+		return 0, fmt.Errorf("rows found in file %d: %w", b.File, err)
+	}
+	return int64(n), nil
+}
+
 type finding struct {
 	e           *Executor
 	ctx         context.Context
