@@ -95,6 +95,7 @@ type FrozenCut struct {
 // Known is what the state knows now of a table in an outside catalog (H5).
 type Known struct {
 	Definition  *schemas.Definition
+	Ahead       bool    // the definition has changes that no commit has brought to the catalog
 	Retained    []int64 // snapshots of ours, oldest first
 	Held        []int64 // snapshots that branches and tags name, ascending
 	TimestampMs int64   // last-updated-ms
@@ -501,7 +502,7 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Known = Known{Definition: tab.def, Held: slices.Clone(tab.held), TimestampMs: tab.head.TimestampMs}
+	f.Known = Known{Definition: tab.def, Ahead: tab.defChange > tab.defFrozen, Held: slices.Clone(tab.held), TimestampMs: tab.head.TimestampMs}
 	for i := range tab.snapshots {
 		f.Known.Retained = append(f.Known.Retained, tab.snapshots[i].ID)
 	}

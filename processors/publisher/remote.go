@@ -211,7 +211,7 @@ func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) error {
 	if r.Held = heldBy(meta); !slices.Equal(r.Held, f.Known.Held) {
 		why = "branches or tags"
 	}
-	if !f.DefChanged {
+	if !f.Known.Ahead { // else ours are the later word, and their commit is yet to come
 		for _, p := range d.Properties {
 			i := slices.IndexFunc(meta.Properties, func(x schemas.Property) bool { return x.Key == p.Key })
 			switch {
@@ -270,7 +270,7 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 		cur, last = next, max(last, next.HighestID())
 	}
 	if len(r.Schemas) > 0 {
-		if f.DefChanged {
+		if f.Known.Ahead {
 			return stop(errors.New("columns of ours wait to be published, and field ids would be given twice"))
 		}
 		r.LastColumnID = max(last, meta.LastColumnID)
@@ -284,7 +284,7 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 	if ours == nil || ours.CheckNext(theirs, d.LastColumnID) != nil || theirs.CheckNext(ours, meta.LastColumnID) != nil {
 		return stop(errors.New("it is another one than ours of that id"))
 	}
-	if !f.DefChanged && meta.CurrentSchema != int64(d.CurrentSchema) {
+	if !f.Known.Ahead && meta.CurrentSchema != int64(d.CurrentSchema) {
 		return stop(fmt.Errorf("the current one is %d", d.CurrentSchema))
 	}
 	return nil
