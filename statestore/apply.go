@@ -150,7 +150,7 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	h.Checksum, s.unsummed = 0, len(r.Key)+len(r.Header)+len(r.Value)
 	msg.Chain = h.Chain
 	s.applied, s.ahead = true, true
-	s.dropMaps()
+	s.maps.drop()
 	s.logSize += int64(len(r.Key) + len(r.Value) + recordBytes)
 	if err := s.emit(msg); err != nil {
 		s.broken = err

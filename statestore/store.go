@@ -107,9 +107,7 @@ type Store struct {
 	cutsDone []CutNotice
 	jobsDue  []JobNotice
 
-	maps     map[record.Hash]*heldMap // forwarding maps at hand
-	mapBytes int64
-	mapUse   int64
+	maps heldMaps // forwarding maps at hand
 
 	effects  []byte        // scratch of the record under way
 	now      int64         // table time of the record under way

@@ -118,6 +118,7 @@ func Replay(ctx context.Context, o ReplayOptions) (_ *Replayed, err error) {
 		o.Bodies = o.Store
 	}
 	bodies := processors.NewBodies(o.Bodies, o.Deployment)
+	bodies.AtOnce = processors.DefaultAtOnce
 	publish := func(store objstore.Store) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
 		p := publisher.New(publisher.Config{Store: store, Bodies: bodies, Logger: o.Logger})
 		if o.Outside {

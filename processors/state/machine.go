@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
@@ -240,16 +242,35 @@ func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodi
 		if !errors.As(err, &wait) {
 			return o, err
 		}
-		b, lost, err := fetch(ctx, bodies, partition, r.Offset, &wait.Ref)
-		switch {
-		case err != nil:
+		if err := fetchMaps(ctx, store, bodies, partition, r, wait.Refs); err != nil {
 			return o, fmt.Errorf("%w: %w", ErrFetch, err)
-		case lost:
-			r.LostMaps = append(r.LostMaps, wait.Ref.Hash)
-		default:
-			store.ProvideMap(wait.Ref.Hash, b)
 		}
 	}
+}
+
+// fetchMaps gives the store the maps that a record asks for.
+func fetchMaps(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, partition int32, r *statestore.Record, refs []record.Ref) error {
+	lost := make([]bool, len(refs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(1, bodies.AtOnce))
+	for i := range refs {
+		g.Go(func() error {
+			b, gone, err := fetch(ctx, bodies, partition, r.Offset, &refs[i])
+			if lost[i] = gone; err == nil && !gone {
+				store.ProvideMap(refs[i].Hash, b)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i := range refs {
+		if lost[i] {
+			r.LostMaps = append(r.LostMaps, refs[i].Hash)
+		}
+	}
+	return nil
 }
 
 func fetchBody(ctx context.Context, bodies *processors.Bodies, partition int32, r *statestore.Record) (err error) {
