@@ -30,6 +30,9 @@ const (
 	cutSoonMs = 50
 	// cutRetryMs is how long a Cut that got no outcome is waited for.
 	cutRetryMs = 10_000
+	// clockSkewMs is how far the catalog's time may be ahead of ours while
+	// commits without a snapshot are asked for.
+	clockSkewMs = 30_000
 )
 
 // Outcomes sends messages to the outcomes topic, in order. done is called on
@@ -65,6 +68,7 @@ type Machine struct {
 	soon      bool // cuts do not wait for their interval
 	cuts      map[int64]*clock
 	pending   []statestore.CutNotice
+	held      []HeldCut
 	jobs      []statestore.JobNotice
 }
 
@@ -362,12 +366,30 @@ func (m *Machine) clock(id int64) *clock {
 // node that stops leaves nothing unpublished.
 func (m *Machine) CutSoon() { m.soon = true }
 
+// HeldCut is a table with nothing but a definition, or branches and tags, to
+// publish, in an outside catalog where another writer's clock was ahead. That
+// catalog dates such a commit by its own clock and refuses what is older than
+// main's newest snapshot. Frozen now, it would keep back all data until then;
+// the next snapshot takes it along.
+type HeldCut struct {
+	TableID int64
+	UntilMs int64 // the catalog's time of its newest commit
+}
+
+// Held are the cuts that the last Tick held back.
+func (m *Machine) Held() []HeldCut { return m.held }
+
 // Tick asks for the cuts that are due.
 func (m *Machine) Tick(ctx context.Context, nowMs int64) {
+	m.held = m.held[:0]
 	if m.err != nil || !m.ready {
 		return
 	}
 	for _, t := range m.cfg.Store.ToCut() {
+		if !t.Files && t.OutsideMs > nowMs+clockSkewMs {
+			m.held = append(m.held, HeldCut{t.ID, t.OutsideMs})
+			continue
+		}
 		c := m.clock(t.ID)
 		interval := max(t.CommitIntervalMs, c.delayMs)
 		if m.soon {
