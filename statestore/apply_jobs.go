@@ -298,15 +298,24 @@ type completion struct {
 	item *record.CompletedJob
 }
 
-// completeJob: F4. All items are checked before anything changes, so that a map
-// that is not at hand stops the record as a whole.
+// completeJob: F4. All items are checked before anything changes, so that maps
+// that are not at hand stop the record as a whole, and are asked for at once.
 func (s *Store) completeJob(r *Record, t *table, p *record.CompleteJob) (outcomeOf, error) {
 	v := verdicts{n: len(p.Items)}
 	var all []completion
 	names := map[[16]byte]bool{}
 	taken := map[jobID]bool{}
+	var lacks *NeedsMap
 	for i := range p.Items {
 		c, reason, err := s.checkCompletion(t, p, &p.Items[i])
+		var wait *NeedsMap
+		if errors.As(err, &wait) {
+			if lacks == nil {
+				lacks = &NeedsMap{}
+			}
+			lacks.Refs = append(lacks.Refs, wait.Refs...)
+			continue
+		}
 		if err != nil {
 			return outcomeOf{}, err
 		}
@@ -326,6 +335,9 @@ func (s *Store) completeJob(r *Record, t *table, p *record.CompleteJob) (outcome
 		}
 		taken[c.id] = true
 		all = append(all, c)
+	}
+	if lacks != nil {
+		return outcomeOf{}, lacks
 	}
 	first := t.nextOutput
 	for i := range all {

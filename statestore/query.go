@@ -194,6 +194,28 @@ func (s *Store) Files(tableID int64, fn func(*FileInfo) error) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
+// File is one data file of a table, nil when the state knows none of that id.
+func (s *Store) File(tableID int64, id uint64) (*FileInfo, error) {
+	if err := s.sync(); err != nil {
+		return nil, err
+	}
+	k := chunkKey{tableID, id >> 7}
+	b, err := s.stored(key16(keyChunk, uint64(tableID), k.base))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	c := chunk{key: k}
+	if err := c.decode(b); err != nil {
+		return nil, err
+	}
+	for i := range c.entries {
+		if c.entries[i].id == id {
+			return s.fileInfo(tableID, &c, &c.entries[i])
+		}
+	}
+	return nil, nil
+}
+
 func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, error) {
 	x := FrozenFile{ID: e.id, Name: c.name(e.id)}
 	if err := describe(s.stored, tableID, &x, e.tuple); err != nil {

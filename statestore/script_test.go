@@ -87,6 +87,12 @@ func openMem(fs vfs.FS, cache int64) (*statestore.Store, error) {
 	})
 }
 
+func openSilent(fs vfs.FS, cache int64) (*statestore.Store, error) {
+	return statestore.Open("state", statestore.Options{
+		FS: fs, Cache: cache, MemTable: 256 << 10, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Silent: true,
+	})
+}
+
 func (s *script) open() {
 	st, err := openMem(s.fs, 1<<20)
 	if err != nil {

@@ -28,15 +28,17 @@ func applyFetching(st *statestore.Store, r *statestore.Record) (record.OutcomeMe
 		if !errors.As(err, &wait) {
 			return out, err
 		}
-		if len(r.LostMaps) > 0 {
-			r.LostMaps = append(r.LostMaps, wait.Ref.Hash)
-			continue
+		for _, ref := range wait.Refs {
+			if len(r.LostMaps) > 0 {
+				r.LostMaps = append(r.LostMaps, ref.Hash)
+				continue
+			}
+			b, ok := mapStore.Load(ref.Hash)
+			if !ok {
+				return out, err
+			}
+			st.ProvideMap(ref.Hash, b.([]byte))
 		}
-		b, ok := mapStore.Load(wait.Ref.Hash)
-		if !ok {
-			return out, err
-		}
-		st.ProvideMap(wait.Ref.Hash, b.([]byte))
 	}
 }
 

@@ -235,6 +235,22 @@ func (m *Map) load(b int) (*block, error) {
 	return x, nil
 }
 
+// Memory is about how many bytes the opened map takes, with its cache full.
+func (m *Map) Memory() int64 {
+	limit := m.CacheBlocks
+	if limit <= 0 {
+		limit = DefaultCacheBlocks
+	}
+	n := int64(len(m.outputs)+len(m.starts)+len(m.before))*8 + int64(len(m.blocks))*40
+	for i := range m.inputs {
+		n += 64 + 2*int64(len(m.inputs[i].Dead)) // the set and its ranker
+	}
+	for i := range min(limit, len(m.blocks)) {
+		n += 2*int64(m.blocks[i].rows) + 4*int64(len(m.inputs)) + 64
+	}
+	return n
+}
+
 // keep puts a block into the cache, and the one that was not used for longest
 // out of a full one.
 func (m *Map) keep(b int, x *block) {
