@@ -154,7 +154,8 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	e.i(tab.pending.Cut)
 	e.i(tab.pending.Build)
 	e.i(t)
-	e.raw(s.head.Chain[:])
+	chain := s.chain()
+	e.raw(chain[:])
 	e.byts(encodeDefinition(tab.def))
 	e.i(tab.defChange)
 	e.bool(tab.defChange > tab.defFrozen)
@@ -773,7 +774,10 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if err != nil {
 		return outcomeOf{}, err
 	}
-	t.defFrozen, t.published, t.metaFrozen = tail.def, tail.keys, tail.meta
+	t.metaFrozen = tail.meta
+	if tail.def >= t.defFrozen { // else another writer's change came from the catalog since the cut was frozen
+		t.defFrozen, t.published = tail.def, tail.keys
+	}
 	t.refs.published(tail.meta)
 	if t.metaChange == tail.meta {
 		t.expiring = nil // what a branch or tag names by now stays

@@ -26,7 +26,7 @@ func (s *Store) Commit() (Outbox, error) {
 	out := Outbox{Outcomes: s.release(), Cuts: s.cutsDone, Jobs: s.jobsDue}
 	s.cutsDone, s.jobsDue = nil, nil
 	puts := s.heldPuts()
-	if s.held+puts < s.opt.WriteBack && puts < s.opt.WriteBack/rarePart && s.logSize < writeBackLog {
+	if s.held+puts < s.opt.WriteBack && puts < s.opt.WriteBack/rarePart && s.logSize < s.mostLog() {
 		return out, nil
 	}
 	if err := s.writeBack(); err != nil {
@@ -37,6 +37,14 @@ func (s *Store) Commit() (Outbox, error) {
 		<-durable
 	}
 	return out, err
+}
+
+// mostLog is how much log may be applied before it is written back.
+func (s *Store) mostLog() int64 {
+	if s.opt.Silent {
+		return silentLog
+	}
+	return writeBackLog
 }
 
 // Rare values may take one part of so many of what is held: each write of a
@@ -132,6 +140,7 @@ func (s *Store) fill(b *pebble.Batch) error {
 		}
 	}
 	s.sumLast()
+	s.chain()
 	if err := b.Set([]byte{keyHead}, s.head.encode(), nil); err != nil { // h
 		return err
 	}

@@ -114,6 +114,7 @@ func Works() []Work {
 	return []Work{
 		{"commit", "records applied by the state machine, through the log and alone", 500_000, 5_000, true, runCommit},
 		{"replay", "a log from the broker into an empty state, beside reading it", 500_000, 5_000, true, runReplay},
+		{"verify", "a deep verification of a table, beside counting its files", 10_000_000, 20_000, true, runVerify},
 		{"upsert", "upserts of uniform keys into a table of so many rows", 10_000_000, 20_000, true, runUpsert},
 		{"visible", "from a delete's event to the first fresh read that shows it", 100_000, 2_000, true, runVisible},
 		{"scale", "processor time of one shard, and of four in processes of their own", 4_000_000, 20_000, true, runScale},
