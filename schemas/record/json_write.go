@@ -152,4 +152,5 @@ func columnTypeFields(v visitor, t *schemas.Type) {
 	v.uint8("precision", &t.Precision)
 	v.uint8("scale", &t.Scale)
 	v.int32("length", &t.Length)
+	v.text("nested", &t.Nested)
 }
