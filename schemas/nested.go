@@ -75,6 +75,26 @@ func (t Type) AppendJSON(dst []byte) []byte {
 	return append(dst, '"')
 }
 
+func (t Type) nestedName() string {
+	children := t.Children()
+	switch {
+	case len(children) == 0:
+		return kindNames[t.Kind]
+	case t.Kind == List:
+		return "list<" + children[0].Type.String() + ">"
+	case t.Kind == Map:
+		return "map<" + children[0].Type.String() + ", " + children[1].Type.String() + ">"
+	}
+	b := []byte("struct<")
+	for i := range children {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(append(append(b, children[i].Name...), ": "...), children[i].Type.String()...)
+	}
+	return string(append(b, '>'))
+}
+
 // Children are a struct's fields, a list's element, or a map's key and value;
 // nil for every other type and for one that is not Valid.
 func (t Type) Children() []Field {
@@ -195,11 +215,11 @@ func (t Type) validNested() bool {
 		return false
 	}
 	parsed, err := ParseTypeJSON([]byte(t.Nested))
-	return err == nil && parsed == t && checkChildren(t, "") == nil
+	return err == nil && parsed == t && t.CheckNested("") == nil
 }
 
-// checkChildren refuses what no table takes inside of a nested type, by path.
-func checkChildren(t Type, path string) error {
+// CheckNested refuses what no table takes inside of a nested type, by path.
+func (t Type) CheckNested(path string) error {
 	if !t.IsNested() {
 		return nil
 	}
@@ -230,7 +250,7 @@ func checkChildren(t Type, path string) error {
 		if t.Kind == Map && i == 0 && f.Type.IsNested() {
 			return fmt.Errorf("column %q: the keys of a map are structs, lists or maps, which varve does not store", path)
 		}
-		if err := checkChildren(f.Type, at); err != nil {
+		if err := f.Type.CheckNested(at); err != nil {
 			return err
 		}
 	}

@@ -128,7 +128,7 @@ func (s *Schema) Validate() error {
 		}
 		names[low] = f.Name
 		if !f.Type.Valid() {
-			if err := checkChildren(f.Type, f.Name); err != nil {
+			if err := f.Type.CheckNested(f.Name); err != nil {
 				return err
 			}
 			return fmt.Errorf("column %q is a %s, which is no type", f.Name, f.Type)

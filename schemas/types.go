@@ -61,13 +61,15 @@ var kindNames = [...]string{
 	Decimal: "decimal", Date: "date", Time: "time", Timestamp: "timestamp",
 	TimestampTz: "timestamptz", TimestampNs: "timestamp_ns", TimestampTzNs: "timestamptz_ns",
 	String: "string", UUID: "uuid", Fixed: "fixed", Binary: "binary",
+	Struct: "struct", List: "list", Map: "map",
 }
 
-// String is the type's name in Iceberg's schema JSON, of a nested one its JSON.
+// String is the type's name in Iceberg's schema JSON; a nested one is told for
+// people, as in struct<a: long, b: list<string>> (AppendJSON tells all of it).
 func (t Type) String() string {
 	switch t.Kind {
 	case Struct, List, Map:
-		return t.Nested
+		return t.nestedName()
 	case Decimal:
 		return "decimal(" + strconv.Itoa(int(t.Precision)) + ", " + strconv.Itoa(int(t.Scale)) + ")"
 	case Fixed:
@@ -79,7 +81,7 @@ func (t Type) String() string {
 	return "unknown(" + strconv.Itoa(int(t.Kind)) + ")"
 }
 
-// ParseType reads what String writes.
+// ParseType reads the name of a primitive type, or the JSON of a nested one.
 func ParseType(s string) (Type, error) {
 	if strings.HasPrefix(s, "{") {
 		return ParseTypeJSON([]byte(s))
@@ -103,7 +105,7 @@ func ParseType(s string) (Type, error) {
 		return FixedOf(int(n)), nil
 	}
 	for k, name := range kindNames {
-		if name == s && name != "" && Kind(k) != Decimal && Kind(k) != Fixed {
+		if name == s && name != "" && Kind(k) != Decimal && Kind(k) < Fixed || name == s && Kind(k) == Binary {
 			return Of(Kind(k)), nil
 		}
 	}

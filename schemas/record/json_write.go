@@ -140,6 +140,9 @@ func (w *jsonWriter) fixed(name string, v []byte) {
 // columnType is the type's name, or its numbers when it is no type at all.
 func (w *jsonWriter) columnType(name string, t *schemas.Type) {
 	s := t.String()
+	if t.IsNested() {
+		s = t.Nested
+	}
 	if parsed, err := schemas.ParseType(s); err == nil && parsed == *t {
 		w.str(name, &s)
 		return
