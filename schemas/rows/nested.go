@@ -471,3 +471,30 @@ func (n *nest) skip(w *walker) {
 		}
 	}
 }
+
+// NestedReader goes through the bytes of a nested value part by part, in the
+// order in which they stand.
+type NestedReader struct{ w walker }
+
+// NewNestedReader begins at a value's first byte.
+func NewNestedReader(value []byte) *NestedReader { return &NestedReader{walker{b: value}} }
+
+// Count is the number of elements of the list or map that comes next.
+func (r *NestedReader) Count() int { return r.w.count() }
+
+// Has says whether the optional part that comes next is there.
+func (r *NestedReader) Has() bool { return r.w.has() }
+
+// Take appends the next value, of c's type, which is no nested one.
+func (r *NestedReader) Take(c *Column) {
+	n := nest{typ: c.Type, storage: c.Storage}
+	n.take(c, &r.w)
+}
+
+// End is an error where the bytes were no value, or more than one.
+func (r *NestedReader) End() error {
+	if r.w.bad || len(r.w.b) > 0 {
+		return errNested
+	}
+	return nil
+}

@@ -341,6 +341,9 @@ func (r *reader) value(c *rows.Column, f *field, b []byte, i int) (int, fail) {
 			return r.temporalNumber(c, f, b, i)
 		}
 	case opMismatch:
+		if end := skipValue(b, i); end >= 0 && c.Type.IsNested() {
+			return end, wrongType
+		}
 		return r.odd(b, i, wrongType)
 	case opStruct, opList, opMap:
 		return r.nested(c, f, b, i)

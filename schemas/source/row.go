@@ -459,12 +459,8 @@ func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 func (r *reader) grow(f *field, value []byte) {
 	r.grows = false
 	u := unknownField{name: f.name, col: f.col}
-	u.typ, u.bad = inferType(value)
-	if u.bad == okay {
-		wide, ok := r.schema.Fields[f.col].Type.Merge(u.typ)
-		if u.typ = wide; !ok {
-			u.bad = mixed
-		}
+	if u.typ, u.bad = inferType(value); u.bad == okay {
+		u.typ = addFields(r.schema.Fields[f.col].Type, u.typ)
 	}
 	r.unknown = append(r.unknown, u)
 }

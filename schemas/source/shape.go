@@ -188,8 +188,7 @@ func (r *reader) nested(c *rows.Column, f *field, b []byte, i int) (end int, why
 	return end, why
 }
 
-// part reads one part of a nested value into its column. A part that the source
-// did not send is refused: only whole columns are carried over.
+// part reads one part of a nested value into its column.
 func (r *reader) part(h *shape, k int, b []byte, i int) (int, fail) {
 	c := &h.cols[k]
 	c.Truncate(0)
@@ -206,6 +205,15 @@ func (r *reader) part(h *shape, k int, b []byte, i int) (int, fail) {
 	}
 	end, why := r.value(c, &h.parts[k], b, i)
 	return end, r.in(h, k, why)
+}
+
+// whole refuses a part that the source did not send: only whole columns are
+// carried over.
+func (r *reader) whole(h *shape, k int, why fail) fail {
+	if why == isUnavailable {
+		return r.in(h, k, partUnavailable)
+	}
+	return why
 }
 
 // in notes the path of a part that was refused.
@@ -296,7 +304,7 @@ func (r *reader) structValue(c *rows.Column, h *shape, b []byte, i int) (int, fa
 			return v, twice
 		default:
 			if i, why = r.part(h, k, b, v); why != okay {
-				return i, why
+				return i, r.whole(h, k, why)
 			}
 		}
 		if i, more = next(b, i); i < 0 {
@@ -398,7 +406,7 @@ func (r *reader) mapValue(c *rows.Column, h *shape, b []byte, i int) (int, fail)
 		h.body = rows.AppendNested(h.body, &h.cols[0], 0)
 		at, why := r.part(h, 1, b, v)
 		if why != okay {
-			return at, why
+			return at, r.whole(h, 1, why)
 		}
 		h.add(1)
 		if i, more = next(b, at); i < 0 {
@@ -459,7 +467,7 @@ func (r *reader) pairs(c *rows.Column, h *shape, b []byte, i int) (int, fail) {
 		}
 		at, why := r.part(h, 0, b, i)
 		if why != okay {
-			return at, why
+			return at, r.whole(h, 0, why)
 		}
 		start := len(h.body)
 		h.body = rows.AppendNested(h.body, &h.cols[0], 0)
@@ -473,7 +481,7 @@ func (r *reader) pairs(c *rows.Column, h *shape, b []byte, i int) (int, fail) {
 			return i, wrongType
 		}
 		if at, why = r.part(h, 1, b, i); why != okay {
-			return at, why
+			return at, r.whole(h, 1, why)
 		}
 		h.add(1)
 		if i, second = nextOf(b, at); i < 0 {
@@ -592,6 +600,41 @@ func mergeInferred(a, b schemas.Type) (schemas.Type, bool) {
 	return schemas.StructOf(have), true
 }
 
+// addFields is t with the fields that values of an inferred type have and t lacks.
+// What both have was read by the table's type and stays it.
+func addFields(t, inferred schemas.Type) schemas.Type {
+	have, more := t.Children(), inferred.Children()
+	if len(have) == 0 || len(more) == 0 {
+		return t
+	}
+	if t.Kind == schemas.Map && inferred.Kind == schemas.Struct {
+		value := have[1].Type
+		for i := range more {
+			value = addFields(value, more[i].Type)
+		}
+		return schemas.MapOf(have[0].ID, have[0].Type, have[1].ID, value, have[1].Required)
+	}
+	if t.Kind != inferred.Kind {
+		return t
+	}
+	for i := range more {
+		known := false
+		for j := range have {
+			if have[j].Name == more[i].Name {
+				known = true
+				have[j].Type = addFields(have[j].Type, more[i].Type)
+			}
+		}
+		if !known {
+			have = append(have, more[i])
+		}
+	}
+	if t.Kind == schemas.List {
+		return schemas.ListOf(have[0].ID, have[0].Type, have[0].Required)
+	}
+	return schemas.StructOf(have)
+}
+
 // avroNested appends the array, map or record at b[i] to a nested column.
 func (r *reader) avroNested(c *rows.Column, f *field, t *avroType, b []byte, i int) (end int, why fail) {
 	r.inside++
@@ -654,7 +697,7 @@ func (r *reader) avroStruct(c *rows.Column, h *shape, t *avroType, b []byte, i i
 		}
 		var why fail
 		if i, why = r.avroPart(h, h.avroAt[k], ft, b, i); why != okay {
-			return i, why
+			return i, r.whole(h, h.avroAt[k], why)
 		}
 	}
 	return i, r.putStruct(c, h)
@@ -700,10 +743,10 @@ func (r *reader) avroMany(c *rows.Column, h *shape, t *avroType, b []byte, i int
 				i = end
 			}
 			var why fail
-			if i, why = r.avroPart(h, last, t.items, b, i); why == isUnavailable && total == 0 {
+			if i, why = r.avroPart(h, last, t.items, b, i); why == isUnavailable && total == 0 && n == 1 && last == 0 {
 				return i, isUnavailable
 			} else if why != okay {
-				return i, why
+				return i, r.whole(h, last, why)
 			}
 			h.add(last)
 			total++
