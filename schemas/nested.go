@@ -95,6 +95,99 @@ func (t Type) nestedName() string {
 	return string(append(b, '>'))
 }
 
+// parseNestedName reads list<…>, map<…, …> and struct<name: …, …>.
+func parseNestedName(s string) (Type, error) {
+	p := nameParser{s: s, left: MaxColumns}
+	t, err := p.parse(0)
+	if err == nil && p.s != "" {
+		err = fmt.Errorf("it goes on after its end")
+	}
+	if err != nil {
+		return Type{}, fmt.Errorf("type %q: %w; write it as list<long>, map<string, int> or struct<a: long, b: list<string>>", s, err)
+	}
+	return t, nil
+}
+
+type nameParser struct {
+	s    string
+	left int
+}
+
+// cut gives what stands before the first of the marks, outside of parentheses,
+// and leaves what stands from it on.
+func (p *nameParser) cut(marks string) string {
+	depth := 0
+	for i := range len(p.s) {
+		switch c := p.s[i]; {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case depth == 0 && strings.IndexByte(marks, c) >= 0:
+			out := p.s[:i]
+			p.s = p.s[i:]
+			return strings.TrimSpace(out)
+		}
+	}
+	out := p.s
+	p.s = ""
+	return strings.TrimSpace(out)
+}
+
+// mark takes a mark and the space behind it.
+func (p *nameParser) mark(c string) error {
+	rest, ok := strings.CutPrefix(strings.TrimSpace(p.s), c)
+	if !ok {
+		return fmt.Errorf("a %q is missing", c)
+	}
+	p.s = strings.TrimSpace(rest)
+	return nil
+}
+
+func (p *nameParser) parse(depth int) (t Type, err error) {
+	if p.left--; depth > MaxNesting || p.left < 0 {
+		return t, fmt.Errorf("it is nested too deep or has too many fields")
+	}
+	name := p.cut("<,>")
+	if p.s == "" || p.s[0] != '<' {
+		return ParseType(name)
+	}
+	p.s = p.s[1:]
+	inner := func() (t Type) {
+		if err == nil {
+			t, err = p.parse(depth + 1)
+		}
+		return t
+	}
+	switch strings.ToLower(name) {
+	case "list":
+		t = ListOf(0, inner(), false)
+	case "map":
+		key := inner()
+		if err == nil {
+			err = p.mark(",")
+		}
+		t = MapOf(0, key, 0, inner(), false)
+	case "struct":
+		var fields []Field
+		for more := true; more && err == nil; {
+			f := Field{Name: p.cut(":")}
+			if err = p.mark(":"); err == nil {
+				f.Type = inner()
+				fields = append(fields, f)
+				more = p.mark(",") == nil
+			}
+		}
+		t = StructOf(fields)
+	default:
+		err = fmt.Errorf("%q is none of list, map, struct", name)
+	}
+	if err == nil {
+		err = p.mark(">")
+	}
+	return t, err
+}
+
 // Children are a struct's fields, a list's element, or a map's key and value;
 // nil for every other type and for one that is not Valid.
 func (t Type) Children() []Field {

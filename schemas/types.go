@@ -81,10 +81,14 @@ func (t Type) String() string {
 	return "unknown(" + strconv.Itoa(int(t.Kind)) + ")"
 }
 
-// ParseType reads the name of a primitive type, or the JSON of a nested one.
+// ParseType reads what String writes, or the JSON of a nested type. Fields inside
+// of a nested type told by String have no ids.
 func ParseType(s string) (Type, error) {
 	if strings.HasPrefix(s, "{") {
 		return ParseTypeJSON([]byte(s))
+	}
+	if strings.HasSuffix(s, ">") {
+		return parseNestedName(s)
 	}
 	if rest, ok := strings.CutPrefix(s, "decimal("); ok {
 		rest, ok = strings.CutSuffix(rest, ")")
