@@ -52,7 +52,7 @@ func TestLoadNested(t *testing.T) {
 		t.Errorf("verify: exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
 	// A file of it says what it holds, and the schema that a user would pass.
-	if code, out, _ := varve(t, "table", "show", "shop.orders", "--data", data); code != 0 || !strings.Contains(out, ""name":"price","required":false,"type":"double"") {
+	if code, out, _ := varve(t, "table", "show", "shop.orders", "--data", data); code != 0 || !strings.Contains(out, `"name":"price","required":false,"type":"double"`) {
 		t.Errorf("table show: exit code %d\n%s", code, out)
 	}
 }
