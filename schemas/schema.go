@@ -160,7 +160,7 @@ func (s *Schema) Validate() error {
 			return fmt.Errorf("key column %q is optional; a key column is required", f.Name)
 		}
 		if !f.Type.KeyUsable() {
-			return fmt.Errorf("key column %q is a %s; floats, structs, lists and maps cannot be keys", f.Name, f.Type)
+			return fmt.Errorf("key column %q is a %s; floats cannot be keys, and nothing that is nested", f.Name, f.Type)
 		}
 	}
 	return nil
