@@ -18,6 +18,9 @@ import (
 type Bodies struct {
 	Store  objstore.Store
 	Prefix string // _varve/<deployment>
+	// AtOnce is how many objects whoever applies a record fetches at a time.
+	// Default: one.
+	AtOnce int
 }
 
 // MaxBody bounds one body, in bytes.
@@ -35,6 +38,9 @@ var (
 	// ErrNotLost: an object is there, so it is not void.
 	ErrNotLost = errors.New("the object is not lost")
 )
+
+// DefaultAtOnce is how many objects a node fetches at a time to apply a record.
+const DefaultAtOnce = 16
 
 // NewBodies is the store of bodies of a deployment.
 func NewBodies(s objstore.Store, deployment string) *Bodies {

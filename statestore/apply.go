@@ -28,6 +28,8 @@ type Record struct {
 	BodyLost bool
 	// LostMaps are forwarding maps that were proven lost and voided for this record.
 	LostMaps []record.Hash
+	// Prepared is what a Preparer made of these bytes, nil: Apply decodes them.
+	Prepared *Prepared
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -53,7 +55,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
-		record.TypeExpireSnapshots: 1, record.TypeRollback: 1,
+		record.TypeExpireSnapshots: 1, record.TypeRollback: 1, record.TypeDeleteWhere: 1, record.TypeRowsFound: 1,
 	},
 }
 
@@ -145,12 +147,20 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	s.sample()
 	msg.Outcome, msg.TimeMs = out, t
 	s.scratch = record.EncodeOutcome(s.scratch[:0], &msg.Outcome)
-	s.hashed = chained(s.hashed[:0], &h.Chain, r, s.bodyRead, s.scratch)
-	h.Chain = sha256.Sum256(s.hashed)
 	h.Checksum, s.unsummed = 0, len(r.Key)+len(r.Header)+len(r.Value)
-	msg.Chain = h.Chain
+	if s.late != nil {
+		s.late.buf = chained(s.late.buf, &h.Chain, r, s.bodyRead, s.scratch)
+		if s.late.added() {
+			s.sumLast()
+			s.late.start(h.Chain)
+		}
+	} else {
+		s.hashed = chained(s.hashed[:0], &h.Chain, r, s.bodyRead, s.scratch)
+		h.Chain = sha256.Sum256(s.hashed)
+		msg.Chain = h.Chain
+	}
 	s.applied, s.ahead = true, true
-	s.dropMaps()
+	s.maps.drop()
 	s.logSize += int64(len(r.Key) + len(r.Value) + recordBytes)
 	if err := s.emit(msg); err != nil {
 		s.broken = err
@@ -223,7 +233,9 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 	if tab != nil {
 		env.Table = tab.name // most likely the same string
 	}
-	if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, env); err != nil {
+	if r.Prepared != nil {
+		env = &r.Prepared.env
+	} else if err := record.DecodeEnvelope(r.Key, r.Header, r.Value, env); err != nil {
 		if errors.Is(err, record.ErrNewerForm) {
 			return reject(record.NotActive), nil
 		}
@@ -249,7 +261,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 		body, s.bodyRead = r.Body, true
 	}
 
-	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob
+	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob && typ != record.TypeRowsFound
 	var digest [16]byte
 	if needsID {
 		if env.Request.IsZero() || env.OffsetSeen < -1 || env.OffsetSeen >= r.Offset {
@@ -345,7 +357,10 @@ func (s *Store) forget() error {
 // own bytes they write to s.effects. tab is the table of that name where it is at
 // hand, or nil.
 func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body []byte, msg *record.OutcomeMessage) (outcomeOf, error) {
-	if env.Type == record.TypeAppendRows {
+	rec := &s.rec
+	if r.Prepared != nil {
+		rec = &r.Prepared.rec
+	} else if env.Type == record.TypeAppendRows {
 		if err := s.rec.Decode(body); err != nil {
 			return reject(record.Undecodable), nil
 		}
@@ -389,7 +404,7 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 	case record.TypeClaimShard:
 		return s.claimShard(r, tab, v.(*record.ClaimShard), msg)
 	case record.TypeAppendRows:
-		return s.appendRows(r, tab, &s.rec)
+		return s.appendRows(r, tab, rec)
 	case record.TypeShardIndex:
 		return s.shardIndex(tab, v.(*record.ShardIndex))
 	case record.TypeSkipSource:
@@ -416,6 +431,10 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.catalogBase(r, t, tab, v.(*record.CatalogBase), msg)
 	case record.TypeDeletePositions:
 		return s.deletePositions(r, tab, v.(*record.DeletePositions))
+	case record.TypeDeleteWhere:
+		return s.deleteWhere(r, tab, v.(*record.DeleteWhere))
+	case record.TypeRowsFound:
+		return s.rowsFound(r, tab, v.(*record.RowsFound))
 	case record.TypePlanJobs:
 		return s.planJobs(r, tab, v.(*record.PlanJobs))
 	case record.TypeCompleteJob:

@@ -95,6 +95,7 @@ type FrozenCut struct {
 // Known is what the state knows now of a table in an outside catalog (H5).
 type Known struct {
 	Definition  *schemas.Definition
+	Ahead       bool    // the definition has changes that no commit has brought to the catalog
 	Retained    []int64 // snapshots of ours, oldest first
 	Held        []int64 // snapshots that branches and tags name, ascending
 	TimestampMs int64   // last-updated-ms
@@ -153,7 +154,8 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	e.i(tab.pending.Cut)
 	e.i(tab.pending.Build)
 	e.i(t)
-	e.raw(s.head.Chain[:])
+	chain := s.chain()
+	e.raw(chain[:])
 	e.byts(encodeDefinition(tab.def))
 	e.i(tab.defChange)
 	e.bool(tab.defChange > tab.defFrozen)
@@ -501,7 +503,7 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Known = Known{Definition: tab.def, Held: slices.Clone(tab.held), TimestampMs: tab.head.TimestampMs}
+	f.Known = Known{Definition: tab.def, Ahead: tab.defChange > tab.defFrozen, Held: slices.Clone(tab.held), TimestampMs: tab.head.TimestampMs}
 	for i := range tab.snapshots {
 		f.Known.Retained = append(f.Known.Retained, tab.snapshots[i].ID)
 	}
@@ -772,7 +774,10 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if err != nil {
 		return outcomeOf{}, err
 	}
-	t.defFrozen, t.published, t.metaFrozen = tail.def, tail.keys, tail.meta
+	t.metaFrozen = tail.meta
+	if tail.def >= t.defFrozen { // else another writer's change came from the catalog since the cut was frozen
+		t.defFrozen, t.published = tail.def, tail.keys
+	}
 	t.refs.published(tail.meta)
 	if t.metaChange == tail.meta {
 		t.expiring = nil // what a branch or tag names by now stays

@@ -205,7 +205,7 @@ func strategyName(s string) bool {
 
 // notice tells Commit's caller that an attempt can be dispatched.
 func (s *Store) notice(t *table, id jobID, j *openJob) {
-	s.jobsDue = append(s.jobsDue, JobNotice{t.name, t.id, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}})
+	s.jobsDue = append(s.jobsDue, JobNotice{t.name, t.id, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}, j.find})
 }
 
 func (s *Store) assign(c *chunk, file uint64, id jobID) {
@@ -252,6 +252,13 @@ func (s *Store) releaseJob(r *Record, t *table, p *record.ReleaseJob) (outcomeOf
 			s.effect('R', t.id, id.plan, int64(id.item), int64(j.attempt))
 			continue
 		}
+		if j.find {
+			s.effect('R', t.id, id.plan, int64(id.item), 0)
+			if err := s.giveUp(r, t, id.plan); err != nil {
+				return outcomeOf{}, err
+			}
+			continue
+		}
 		for k := range j.inputs {
 			c, err := s.chunk(t.id, j.inputs[k].file)
 			if err != nil {
@@ -291,15 +298,24 @@ type completion struct {
 	item *record.CompletedJob
 }
 
-// completeJob: F4. All items are checked before anything changes, so that a map
-// that is not at hand stops the record as a whole.
+// completeJob: F4. All items are checked before anything changes, so that maps
+// that are not at hand stop the record as a whole, and are asked for at once.
 func (s *Store) completeJob(r *Record, t *table, p *record.CompleteJob) (outcomeOf, error) {
 	v := verdicts{n: len(p.Items)}
 	var all []completion
 	names := map[[16]byte]bool{}
 	taken := map[jobID]bool{}
+	var lacks *NeedsMap
 	for i := range p.Items {
 		c, reason, err := s.checkCompletion(t, p, &p.Items[i])
+		var wait *NeedsMap
+		if errors.As(err, &wait) {
+			if lacks == nil {
+				lacks = &NeedsMap{}
+			}
+			lacks.Refs = append(lacks.Refs, wait.Refs...)
+			continue
+		}
 		if err != nil {
 			return outcomeOf{}, err
 		}
@@ -320,6 +336,9 @@ func (s *Store) completeJob(r *Record, t *table, p *record.CompleteJob) (outcome
 		taken[c.id] = true
 		all = append(all, c)
 	}
+	if lacks != nil {
+		return outcomeOf{}, lacks
+	}
 	first := t.nextOutput
 	for i := range all {
 		if err := s.complete(r, t, p, &all[i]); err != nil {
@@ -333,6 +352,9 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 	id, j, reason, err := s.attempt(t, x.Job)
 	if err != nil || reason != record.ReasonNone {
 		return c, reason, err
+	}
+	if j.find {
+		return c, record.NoJob, nil
 	}
 	if t.def.SchemaByID(x.SchemaID) == nil {
 		return c, record.SchemaUnknown, nil

@@ -131,7 +131,7 @@ func (s *Store) divide(r *Record, t *table) error {
 	s.effect('n', t.id, x.Offset)
 	return s.emit(&record.OutcomeMessage{
 		Offset: r.Offset, Type: record.TypeReshard, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
-		Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{x.Offset}}, Chain: s.head.Chain,
+		Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{x.Offset}}, Chain: s.chain(),
 	})
 }
 

@@ -168,8 +168,14 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 			return reject(record.BadBlock, int64(i)), nil
 		}
 		prev = b.File
-		info, err := dv.Inspect(b.Bitmap)
-		if err != nil || info.Count == 0 {
+		var info dv.Stat
+		var err error
+		if r.Prepared != nil {
+			info = r.Prepared.blocks[i]
+		} else if info, err = dv.Inspect(b.Bitmap); err != nil {
+			return reject(record.BadBlock, int64(i)), nil
+		}
+		if info.Count == 0 {
 			return reject(record.BadBlock, int64(i)), nil
 		}
 		reason, err := s.aim(t, b, int64(info.Max), a.Files, true)
@@ -385,7 +391,7 @@ func (s *Store) settle(r *Record, t *table) error {
 		// that one is in the topic, this one is too (L11).
 		if err := s.emit(&record.OutcomeMessage{
 			Offset: r.Offset, Type: record.TypeDeleteKeys, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
-			Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{o.offset}}, Chain: s.head.Chain,
+			Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{o.offset}}, Chain: s.chain(),
 		}); err != nil {
 			return err
 		}

@@ -5,6 +5,11 @@ type DueTable struct {
 	ID               int64
 	Name             string
 	CommitIntervalMs int64
+	// Files says that there is more to publish than a definition, or branches and tags.
+	Files bool
+	// OutsideMs is the catalog's time of the newest commit of a table in an
+	// outside catalog, 0: it is not in one.
+	OutsideMs int64
 }
 
 // ToCut lists the tables that changed and have no pending cut, by id, among
@@ -17,7 +22,11 @@ func (s *Store) ToCut() []DueTable {
 	for _, id := range s.sortedTables() {
 		t := s.tables[id]
 		if !t.dropped && t.pending == nil && (t.changed || t.lacks()) {
-			out = append(out, DueTable{t.id, t.name, t.def.CommitIntervalMs})
+			d := DueTable{ID: t.id, Name: t.name, CommitIntervalMs: t.def.CommitIntervalMs, Files: t.changed}
+			if t.head.Build >= 0 && t.head.MetadataVersion == 0 {
+				d.OutsideMs = t.head.TimestampMs
+			}
+			out = append(out, d)
 		}
 	}
 	return out

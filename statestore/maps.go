@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"bytes"
+	"container/list"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,56 +14,67 @@ import (
 )
 
 // NeedsMap is Apply's error for a record that meets rows of a rewritten file
-// (P2, F4) whose forwarding map is not at hand. Nothing has changed: fetch what
-// Ref names, hold it against its hash, give it to ProvideMap, and apply the
-// record again (L3).
-type NeedsMap struct{ Ref record.Ref }
+// (P2, F4) whose forwarding maps are not at hand. Nothing has changed: fetch what
+// Refs names, hold it against its hash, give it to ProvideMap, and apply the
+// record again (L3). There is at least one; more may be asked for then.
+type NeedsMap struct{ Refs []record.Ref }
 
-func (e *NeedsMap) Error() string { return "forwarding map " + e.Ref.Path + " was not fetched" }
+func (e *NeedsMap) Error() string {
+	if n := len(e.Refs); n > 1 {
+		return fmt.Sprintf("%d forwarding maps, %s first, were not fetched", n, e.Refs[0].Path)
+	}
+	return "forwarding map " + e.Refs[0].Path + " was not fetched"
+}
 
-// mapRoom bounds the bytes of maps that are kept between records.
+// mapRoom bounds the memory of maps that are kept between records.
 const mapRoom = 64 << 20
 
 // mapBlocks is how many decoded blocks of a map are kept.
 const mapBlocks = 4
 
+// heldMaps are the maps at hand, the one used last in front.
+type heldMaps struct {
+	byHash map[record.Hash]*list.Element
+	used   list.List // of *heldMap
+	size   int64     // bytes in memory, about
+}
+
 // heldMap is a map that was fetched, opened when first used.
 type heldMap struct {
+	hash   record.Hash
 	bytes  []byte
 	parsed *forward.Map
 	err    error
 	whole  bool // every block was read once
-	used   int64
+	size   int64
 }
+
+// heldMapBytes is about what a map takes beside its bytes before it is opened.
+const heldMapBytes = 256
 
 // ProvideMap gives a map's bytes, whose hash the caller has checked. They must
 // not change any more.
 func (s *Store) ProvideMap(hash record.Hash, b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.maps == nil {
-		s.maps = map[record.Hash]*heldMap{}
+	m := &s.maps
+	if m.byHash == nil {
+		m.byHash = map[record.Hash]*list.Element{}
 	}
-	if s.maps[hash] == nil {
-		s.mapUse++
-		s.maps[hash] = &heldMap{bytes: b, used: s.mapUse}
-		s.mapBytes += int64(len(b))
+	if m.byHash[hash] == nil {
+		h := &heldMap{hash: hash, bytes: b, size: int64(len(b)) + heldMapBytes}
+		m.byHash[hash] = m.used.PushFront(h)
+		m.size += h.size
 	}
 }
 
-// dropMaps lets go of the maps that were not used for longest. Between records
+// drop lets go of the maps that were not used for longest. Between records
 // alone: one record may need many.
-func (s *Store) dropMaps() {
-	for s.mapBytes > mapRoom {
-		var oldest record.Hash
-		least := s.mapUse + 1
-		for h, m := range s.maps {
-			if m.used < least {
-				oldest, least = h, m.used
-			}
-		}
-		s.mapBytes -= int64(len(s.maps[oldest].bytes))
-		delete(s.maps, oldest)
+func (m *heldMaps) drop() {
+	for m.size > mapRoom {
+		h := m.used.Remove(m.used.Back()).(*heldMap)
+		m.size -= h.size
+		delete(m.byHash, h.hash)
 	}
 }
 
@@ -76,15 +88,18 @@ func (s *Store) openMap(ref *record.Ref, whole bool) (m *forward.Map, bad bool, 
 		// Also where a member has it still: all decide alike.
 		return nil, false, errMapLost
 	}
-	h := s.maps[ref.Hash]
-	if h == nil || int64(len(h.bytes)) != ref.Length {
-		return nil, false, &NeedsMap{*ref}
+	at := s.maps.byHash[ref.Hash]
+	if at == nil || int64(len(at.Value.(*heldMap).bytes)) != ref.Length {
+		return nil, false, &NeedsMap{[]record.Ref{*ref}}
 	}
-	s.mapUse++
-	h.used = s.mapUse
+	s.maps.used.MoveToFront(at)
+	h := at.Value.(*heldMap)
 	if h.parsed == nil && h.err == nil {
 		if h.parsed, h.err = forward.Open(bytes.NewReader(h.bytes), int64(len(h.bytes))); h.err == nil {
 			h.parsed.CacheBlocks = mapBlocks
+			more := h.parsed.Memory()
+			h.size += more
+			s.maps.size += more
 		}
 	}
 	if whole && !h.whole && h.err == nil {

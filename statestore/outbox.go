@@ -44,6 +44,9 @@ type outBatch struct {
 
 // emit puts an outcome into the outbox.
 func (s *Store) emit(m *record.OutcomeMessage) error {
+	if s.opt.Silent {
+		return nil
+	}
 	const usual = 1 << 10
 	if cap(s.arena)-len(s.arena) < usual {
 		s.arena = make([]byte, 0, arenaBytes)

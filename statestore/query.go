@@ -37,6 +37,7 @@ type TableInfo struct {
 	Resharding *Resharding // nil: none; not to be changed
 	Base       *ShardBase  // nil: none; not to be changed
 	Rolled     int64       // offset of the newest Rollback, 0 none
+	Finds      []FindInfo  // open find jobs, ascending by offset
 }
 
 // ShardInfo is a shard's state.
@@ -69,6 +70,7 @@ func (t *table) info() *TableInfo {
 	}
 	i.Refs = slices.Clone(t.refs.all)
 	i.Resharding, i.Base, i.Rolled = t.resharding, t.base, t.rolled
+	i.Finds = t.findInfos()
 	if t.pending != nil {
 		p := *t.pending
 		i.Pending = &p
@@ -190,6 +192,28 @@ func (s *Store) Files(tableID int64, fn func(*FileInfo) error) error {
 		}
 	}
 	return errors.Join(it.Error(), it.Close())
+}
+
+// File is one data file of a table, nil when the state knows none of that id.
+func (s *Store) File(tableID int64, id uint64) (*FileInfo, error) {
+	if err := s.sync(); err != nil {
+		return nil, err
+	}
+	k := chunkKey{tableID, id >> 7}
+	b, err := s.stored(key16(keyChunk, uint64(tableID), k.base))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	c := chunk{key: k}
+	if err := c.decode(b); err != nil {
+		return nil, err
+	}
+	for i := range c.entries {
+		if c.entries[i].id == id {
+			return s.fileInfo(tableID, &c, &c.entries[i])
+		}
+	}
+	return nil, nil
 }
 
 func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, error) {

@@ -51,7 +51,17 @@ func equalDumps(want, got *statestore.Store) error {
 func replayEquals(want *statestore.Store, log []statestore.Record, chains []record.Hash, rng *randv2.Rand) error {
 	fs := vfs.NewCrashableMem()
 	cache := int64(1) << (10 + rng.IntN(14))
-	st, err := openMem(fs, cache)
+	// One that nobody hears, whose records are prepared ahead, decides alike.
+	silent := rng.IntN(2) == 0
+	var ahead statestore.Preparer
+	var room statestore.Prepared
+	open := func() (*statestore.Store, error) {
+		if silent {
+			return openSilent(fs, cache)
+		}
+		return openMem(fs, cache)
+	}
+	st, err := open()
 	if err != nil {
 		return err
 	}
@@ -61,11 +71,17 @@ func replayEquals(want *statestore.Store, log []statestore.Record, chains []reco
 		r := log[st.Head().Offset+1]
 		// Apply keeps nothing of the record's bytes.
 		r.Key, r.Header, r.Value = slices.Clone(r.Key), slices.Clone(r.Header), slices.Clone(r.Value)
+		if silent && rng.IntN(8) > 0 {
+			ahead.Prepare(&r, &room)
+		}
 		out, err := applyFetching(st, &r)
 		if err != nil {
 			return err
 		}
-		if out.Chain != chains[r.Offset] {
+		if silent && rng.IntN(20) == 0 {
+			out.Chain = st.Head().Chain
+		}
+		if out.Chain != chains[r.Offset] && (!silent || out.Chain != record.Hash{}) {
 			return fmt.Errorf("log offset %d: another hash", r.Offset)
 		}
 		clear(r.Key)
@@ -91,7 +107,7 @@ func replayEquals(want *statestore.Store, log []statestore.Record, chains []reco
 			if crash {
 				fs = clone
 			}
-			if st, err = openMem(fs, cache); err != nil {
+			if st, err = open(); err != nil {
 				return err
 			}
 		}

@@ -67,6 +67,10 @@ type Options struct {
 	// Wait makes Commit wait until what it wrote back is durable: a simulation
 	// then goes the same way every time.
 	Wait bool
+	// Silent says that nobody is told of outcomes, as in a replay: none is kept to
+	// be sent. Chain hashes are then taken behind Apply, whose messages have none:
+	// Head has the newest. Changes are written back less often.
+	Silent bool
 	// FS replaces the file system, in tests. Default: the disk.
 	FS vfs.FS
 	// Log receives Pebble's errors. Default: slog.Default().
@@ -107,9 +111,8 @@ type Store struct {
 	cutsDone []CutNotice
 	jobsDue  []JobNotice
 
-	maps     map[record.Hash]*heldMap // forwarding maps at hand
-	mapBytes int64
-	mapUse   int64
+	maps  heldMaps          // forwarding maps at hand
+	facts map[string][]byte // of remembered
 
 	effects  []byte        // scratch of the record under way
 	now      int64         // table time of the record under way
@@ -123,9 +126,10 @@ type Store struct {
 	// metCollected: forwardBlock came to a file whose entry was collected.
 	metOut       bool // forwardBlock met a file that a Rollback took out
 	metCollected bool
-	bodyDir      string // folder of the newest body
-	hashed       []byte // what the newest chain hash was taken of
-	unsummed     int    // bytes of the newest record in hashed that head.Checksum lacks
+	bodyDir      string     // folder of the newest body
+	hashed       []byte     // what the newest chain hash was taken of
+	late         *lateChain // nil: chain hashes are taken at once
+	unsummed     int        // bytes of the newest record in hashed that head.Checksum lacks
 	scratch      []byte
 	key          []byte
 	sets         [][]byte
@@ -136,14 +140,19 @@ type Store struct {
 }
 
 const (
-	arenaBytes      = 256 << 10
-	maxCachedChunks = 1 << 14
+	arenaBytes = 256 << 10
+	// maxCachedChunks bounds the memory of chunks that nothing is changed of.
+	maxCachedChunks = 64 << 20
 	maxCachedTuples = 1 << 17
 	nearChunks      = 1 << 10
 	// blockSize is that of the database's tables: each block is a write of its own.
 	blockSize = 32 << 10
 	// writeBackLog is how many bytes of log may have to be applied again after a crash.
 	writeBackLog = 64 << 20
+	// silentWriteBack and silentLog are those of a replay, which nobody goes on with
+	// after a crash.
+	silentWriteBack = 128 << 20
+	silentLog       = 512 << 20
 )
 
 // Open opens or creates the state in dir.
@@ -156,6 +165,9 @@ func Open(dir string, opt Options) (*Store, error) {
 	}
 	if opt.WriteBack == 0 {
 		opt.WriteBack = 48 << 20
+		if opt.Silent {
+			opt.WriteBack = silentWriteBack
+		}
 	}
 	if opt.Log == nil {
 		opt.Log = slog.Default()
@@ -193,6 +205,9 @@ func Open(dir string, opt Options) (*Store, error) {
 		db: db, opt: opt, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{},
 		frozen: map[int64]*frozenCut{}, sent: -1,
 	}
+	if opt.Silent {
+		s.late = &lateChain{}
+	}
 	if err := errors.Join(s.loadHead(), s.loadOutbox()); err != nil {
 		return nil, errors.Join(fmt.Errorf("state in %s: %w", dir, err), db.Close())
 	}
@@ -223,6 +238,7 @@ func (s *Store) Head() Head {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sumLast()
+	s.chain()
 	return s.head
 }
 
@@ -230,9 +246,24 @@ func (s *Store) Head() Head {
 // chain hash was taken of.
 func (s *Store) sumLast() {
 	if s.unsummed > 0 {
+		if s.late != nil {
+			s.hashed = append(s.hashed[:0], s.late.piece()...)
+		}
 		s.head.Checksum = crc32.Checksum(s.hashed[chainedHead:chainedHead+s.unsummed], castagnoli)
 		s.unsummed = 0
 	}
+}
+
+// chain is the chain hash of the newest record.
+func (s *Store) chain() record.Hash {
+	if s.late != nil {
+		if len(s.late.ends) > 0 {
+			s.sumLast()
+			s.late.start(s.head.Chain)
+		}
+		s.head.Chain = s.late.wait(s.head.Chain)
+	}
+	return s.head.Chain
 }
 
 func (s *Store) loadHead() error {

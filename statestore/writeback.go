@@ -26,7 +26,7 @@ func (s *Store) Commit() (Outbox, error) {
 	out := Outbox{Outcomes: s.release(), Cuts: s.cutsDone, Jobs: s.jobsDue}
 	s.cutsDone, s.jobsDue = nil, nil
 	puts := s.heldPuts()
-	if s.held+puts < s.opt.WriteBack && puts < s.opt.WriteBack/rarePart && s.logSize < writeBackLog {
+	if s.held+puts < s.opt.WriteBack && puts < s.opt.WriteBack/rarePart && s.logSize < s.mostLog() {
 		return out, nil
 	}
 	if err := s.writeBack(); err != nil {
@@ -37,6 +37,14 @@ func (s *Store) Commit() (Outbox, error) {
 		<-durable
 	}
 	return out, err
+}
+
+// mostLog is how much log may be applied before it is written back.
+func (s *Store) mostLog() int64 {
+	if s.opt.Silent {
+		return silentLog
+	}
+	return writeBackLog
 }
 
 // Rare values may take one part of so many of what is held: each write of a
@@ -84,11 +92,21 @@ func (s *Store) writeBack() error {
 	}
 	s.puts, s.ahead, s.held, s.logSize = nil, false, 0, 0
 	s.outboxStored()
-	if len(s.chunks) > maxCachedChunks {
+	s.trimChunks()
+	return nil
+}
+
+// trimChunks lets go of all chunks, which the database has as they are, once
+// they take too much.
+func (s *Store) trimChunks() {
+	took := 0
+	for _, c := range s.chunks {
+		took += c.memory()
+	}
+	if took > maxCachedChunks {
 		clear(s.chunks)
 		clear(s.near[:])
 	}
-	return nil
 }
 
 // fill adds everything that the database lacks. Values of one key are written
@@ -122,6 +140,7 @@ func (s *Store) fill(b *pebble.Batch) error {
 		}
 	}
 	s.sumLast()
+	s.chain()
 	if err := b.Set([]byte{keyHead}, s.head.encode(), nil); err != nil { // h
 		return err
 	}

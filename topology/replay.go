@@ -118,6 +118,7 @@ func Replay(ctx context.Context, o ReplayOptions) (_ *Replayed, err error) {
 		o.Bodies = o.Store
 	}
 	bodies := processors.NewBodies(o.Bodies, o.Deployment)
+	bodies.AtOnce = processors.DefaultAtOnce
 	publish := func(store objstore.Store) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
 		p := publisher.New(publisher.Config{Store: store, Bodies: bodies, Logger: o.Logger})
 		if o.Outside {
@@ -176,14 +177,15 @@ type replay struct {
 
 func (r *replay) partition(ctx context.Context) (err error) {
 	p := r.part
-	if r.store, err = statestore.Open(filepath.Join(r.o.State, strconv.Itoa(int(p.partition))), statestore.Options{Log: r.o.Logger}); err != nil {
+	if r.store, err = statestore.Open(filepath.Join(r.o.State, strconv.Itoa(int(p.partition))), statestore.Options{Log: r.o.Logger, Silent: r.o.Compare == nil}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.store.Close()) }()
-	log, err := r.src.records(ctx, p)
+	source, err := r.src.records(ctx, p)
 	if err != nil {
 		return err
 	}
+	log := openAhead(ctx, source)
 	defer log.close()
 	if r.o.Compare != nil {
 		if r.chains, err = r.src.openChains(ctx, r.o, p); err != nil {
@@ -209,7 +211,9 @@ func (r *replay) partition(ctx context.Context) (err error) {
 			if err := r.apply(ctx, &rs[i]); err != nil {
 				return fmt.Errorf("log offset %d: %w", rs[i].Offset, err)
 			}
-			if h := r.store.Head(); rs[i].Offset == 0 && r.o.Expect != ([16]byte{}) && h.Deployment != r.o.Expect {
+			if rs[i].Offset > 0 || r.o.Expect == ([16]byte{}) {
+				// one log is one deployment's
+			} else if h := r.store.Head(); h.Deployment != r.o.Expect {
 				return fmt.Errorf("%w: it is the log of deployment %x, not of %x: a topic that was made again, or the folder of another one; name those that belong together", ErrConfig, h.Deployment, r.o.Expect)
 			}
 			if r.ended {

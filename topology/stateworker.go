@@ -313,6 +313,7 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 		pubs.Go(func() { w.desk.run(ctx) })
 		pubs.Go(func() { w.planning(ctx) })
 	}
+	held := map[int64]bool{}
 	for ctx.Err() == nil {
 		if err := w.step(ctx, statePoll); err != nil {
 			if ctx.Err() != nil && given.Err() == nil {
@@ -327,6 +328,7 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 			continue
 		}
 		w.machine.Tick(ctx, nowMs())
+		held = w.tellHeld(held)
 		for _, c := range w.machine.Pending() {
 			if w.beginPublish(c.TableID) {
 				pubs.Go(func() { w.publishTable(ctx, c) })
@@ -515,6 +517,26 @@ func (w *stateWorker) setWaiting(table int64, why string) {
 	} else {
 		w.waiting[table] = why
 	}
+}
+
+// tellHeld makes known which tables' cuts are held back, and that others' are
+// not any more: before are those of the last time.
+func (w *stateWorker) tellHeld(before map[int64]bool) map[int64]bool {
+	held := w.machine.Held()
+	if len(held)+len(before) == 0 {
+		return before
+	}
+	now := make(map[int64]bool, len(held))
+	for _, h := range held {
+		now[h.TableID] = true
+		w.setWaiting(h.TableID, fmt.Sprintf("another writer's clock was ahead: the catalog takes a change without a snapshot from %s on, or with the next rows", time.UnixMilli(h.UntilMs).UTC().Format(time.RFC3339)))
+	}
+	for id := range before {
+		if !now[id] {
+			w.setWaiting(id, "")
+		}
+	}
+	return now
 }
 
 // stuckRetry is how often a table is looked at that waits for a person.

@@ -80,11 +80,12 @@ type verifier struct {
 	store    *statestore.Store
 	scratch  string
 	indexes  []*localIndex
-	touched  map[int64]int64           // by table: newest offset that changed its files
-	taken    map[int64]*takenSource    // by table: when its source was taken, and requests by key
-	unread   map[int64]map[uint64]bool // by table: data files that could not be read
-	skipped  map[int64]bool            // by table: source ends that a user moved
-	complete bool                      // from the log's beginning
+	touched  map[int64]int64        // by table: newest offset that changed its files
+	taken    map[int64]*takenSource // by table: when its source was taken, and requests by key
+	unread   map[int64]int64        // by table: data files that could not be read
+	names    *scratchMap            // of files and other objects, on disk
+	skipped  map[int64]bool         // by table: source ends that a user moved
+	complete bool                   // from the log's beginning
 }
 
 func (v *verifier) find(check, table, format string, args ...any) {
@@ -137,8 +138,9 @@ func Verify(ctx context.Context, o VerifyOptions) (out *Verified, err error) {
 		v := &verifier{
 			o: &o, out: out, bodies: processors.NewBodies(o.Store, o.Deployment), src: src, part: &src.parts[i],
 			scratch: filepath.Join(o.Scratch, fmt.Sprint(src.parts[i].partition)),
-			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{}, unread: map[int64]map[uint64]bool{},
+			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{}, unread: map[int64]int64{},
 		}
+		v.names = newScratchMap(filepath.Join(v.scratch, "names"), o.Logger)
 		if err := v.run(ctx, starts[i], seen); err != nil {
 			return nil, fmt.Errorf("verify %s: %w", v.part.name, err)
 		}
@@ -163,6 +165,7 @@ func (v *verifier) run(ctx context.Context, start int64, seen map[string]bool) (
 		for _, x := range v.indexes {
 			err = errors.Join(err, x.index.Close())
 		}
+		err = errors.Join(err, v.names.close())
 	}()
 	es, err := checkpoint.At(v.o.Store, v.o.Deployment, v.part.partition).List(ctx)
 	if err != nil {
@@ -408,7 +411,7 @@ func (v *verifier) note(ctx context.Context, r *statestore.Record, m *record.Out
 		return nil
 	}
 	switch m.Type {
-	case record.TypeAppendRows, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeAddFiles:
+	case record.TypeAppendRows, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound, record.TypeAddFiles:
 		v.touched[m.TableID] = m.Offset
 	case record.TypeSkipSource:
 		v.skipped[m.TableID] = true

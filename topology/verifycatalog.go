@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,12 +20,52 @@ import (
 // maxListBytes bounds a manifest, a list and table metadata.
 const maxListBytes = 1 << 30
 
-// listed is what a snapshot says of a data file.
+// listed is what the current snapshot says of a data file, or of its vector.
 type listed struct {
-	file     iceberg.DataFile
-	sequence int64
-	vector   *iceberg.DataFile
-	vectorAt int64 // sequence number
+	path          string // of the Puffin
+	records       int64
+	bytes         int64
+	firstRowID    int64 // -1: none
+	contentOffset int64 // of the vector, -1: none
+	contentSize   int64
+	sequence      int64
+}
+
+func (l *listed) encode(dst []byte) []byte {
+	for _, n := range [...]int64{l.records, l.bytes, l.firstRowID, l.contentOffset, l.contentSize, l.sequence} {
+		dst = binary.AppendVarint(dst, n)
+	}
+	return append(dst, l.path...)
+}
+
+var errScratch = errors.New("the scratch folder was changed by another program")
+
+func decodeListed(b []byte) (*listed, error) {
+	l := &listed{}
+	for _, n := range [...]*int64{&l.records, &l.bytes, &l.firstRowID, &l.contentOffset, &l.contentSize, &l.sequence} {
+		x, size := binary.Varint(b)
+		if size <= 0 {
+			return nil, errScratch
+		}
+		*n, b = x, b[size:]
+	}
+	l.path = string(b)
+	return l, nil
+}
+
+// takeListed is what the snapshot says of a data file or its vector, nil: nothing.
+// What is left at the end nobody knew.
+func (v *verifier) takeListed(space byte, table int64, path string) (*listed, error) {
+	b, err := v.names.take(space, table, path)
+	if b == nil || err != nil {
+		return nil, err
+	}
+	return decodeListed(b)
+}
+
+// firstLook says that an object of a table was not looked at before.
+func (v *verifier) firstLook(table int64, path string) (bool, error) {
+	return v.names.put(scratchLooked, table, path, nil)
 }
 
 // dataPath is the location of a data file.
@@ -39,12 +80,15 @@ func dataPath(t *statestore.TableInfo, f *statestore.FileInfo) string {
 // catalog holds a table's state against its metadata, and that against the
 // objects of the store.
 func (v *verifier) catalog(ctx context.Context, t *statestore.TableInfo) error {
-	files, err := v.committed(ctx, t)
+	read, err := v.committed(ctx, t)
 	if err != nil {
 		return err
 	}
-	looked := map[string]bool{} // Puffins
-	var n, live, rowsLive, bytes, dead, vectors int64
+	// Puffins are looked at again: an older snapshot may have named another length.
+	if err := v.names.drop(t.ID, scratchLooked); err != nil {
+		return err
+	}
+	var n, live, rowsLive, bytes, vectors int64
 	err = v.store.Files(t.ID, func(f *statestore.FileInfo) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -59,20 +103,30 @@ func (v *verifier) catalog(ctx context.Context, t *statestore.TableInfo) error {
 		}
 		if f.Published && f.Vector != nil {
 			vectors++
-			dead += f.Vector.Cardinality
 		}
 		v.out.Files++
-		x := files[path]
-		delete(files, path)
+		x, err := v.takeListed(scratchFile, t.ID, path)
+		if err != nil {
+			return err
+		}
+		y, err := v.takeListed(scratchVector, t.ID, path)
+		if err != nil {
+			return err
+		}
 		if !f.Gone || x != nil { // of one that left, the state keeps that it was there
 			if err := v.dataObject(ctx, t, f, path); err != nil {
 				return err
 			}
 		}
-		if files == nil || f.Gone && x == nil {
+		if !read {
 			return nil
 		}
+		if x == nil && y != nil {
+			v.find("vector", t.Name, "the snapshot has a vector of %s, which it does not list", path)
+		}
 		switch {
+		case x == nil && f.Gone:
+			return nil
 		case x == nil && f.Published:
 			v.find("catalog", t.Name, "data file %s is in the state's last snapshot, but no manifest lists it", path)
 			return nil
@@ -82,28 +136,42 @@ func (v *verifier) catalog(ctx context.Context, t *statestore.TableInfo) error {
 		case x == nil:
 			return nil
 		}
-		if x.file.Records != f.Rows || x.file.Bytes != f.Bytes {
-			v.find("catalog", t.Name, "data file %s: its manifest says %d rows and %d bytes, the state %d and %d", path, x.file.Records, x.file.Bytes, f.Rows, f.Bytes)
+		if x.records != f.Rows || x.bytes != f.Bytes {
+			v.find("catalog", t.Name, "data file %s: its manifest says %d rows and %d bytes, the state %d and %d", path, x.records, x.bytes, f.Rows, f.Bytes)
 		}
-		if x.file.FirstRowID != nil && *x.file.FirstRowID != f.RowID {
-			v.find("catalog", t.Name, "data file %s: its manifest says first row id %d, the state %d", path, *x.file.FirstRowID, f.RowID)
+		if x.firstRowID >= 0 && x.firstRowID != f.RowID {
+			v.find("catalog", t.Name, "data file %s: its manifest says first row id %d, the state %d", path, x.firstRowID, f.RowID)
 		}
 		if x.sequence != f.Sequence {
 			v.find("catalog", t.Name, "data file %s: its manifest says sequence number %d, the state %d", path, x.sequence, f.Sequence)
 		}
-		return v.vector(ctx, t, f, path, x, looked)
+		return v.vector(ctx, t, f, path, y)
 	})
 	if err != nil {
 		return err
 	}
-	for path := range files {
-		v.find("catalog", t.Name, "data file %s is listed by the snapshot, but the state does not know it", path)
+	if read {
+		if err := v.names.each(scratchFile, t.ID, func(path string, _ []byte) error {
+			v.find("catalog", t.Name, "data file %s is listed by the snapshot, but the state does not know it", path)
+			return nil
+		}); err != nil {
+			return err
+		}
+		if err := v.names.each(scratchVector, t.ID, func(path string, _ []byte) error {
+			if x, err := v.names.get(scratchFile, t.ID, path); x != nil || err != nil {
+				return err // told
+			}
+			v.find("vector", t.Name, "the snapshot has a vector of %s, which it does not list", path)
+			return nil
+		}); err != nil {
+			return err
+		}
 	}
 	if live != t.Files || rowsLive != t.Rows || bytes != t.Bytes || vectors != t.Vectors {
 		v.find("state", t.Name, "the state counts %d files, %d rows, %d bytes and %d vectors; its entries are %d, %d, %d and %d",
 			t.Files, t.Rows, t.Bytes, t.Vectors, live, rowsLive, bytes, vectors)
 	}
-	return nil
+	return v.names.drop(t.ID, scratchFile, scratchVector, scratchLooked)
 }
 
 // object is Stat, whose findings name what is missing.
@@ -149,11 +217,11 @@ func (v *verifier) dataObject(ctx context.Context, t *statestore.TableInfo, f *s
 }
 
 // vector holds a file's vector against the state, and its bytes against both.
-func (v *verifier) vector(ctx context.Context, t *statestore.TableInfo, f *statestore.FileInfo, path string, x *listed, looked map[string]bool) error {
-	if f.Vector == nil && x.vector == nil {
+func (v *verifier) vector(ctx context.Context, t *statestore.TableInfo, f *statestore.FileInfo, path string, d *listed) error {
+	if f.Vector == nil && d == nil {
 		return nil
 	}
-	if f.Vector == nil || x.vector == nil {
+	if f.Vector == nil || d == nil {
 		who := "the state"
 		if f.Vector == nil {
 			who = "the snapshot"
@@ -162,24 +230,26 @@ func (v *verifier) vector(ctx context.Context, t *statestore.TableInfo, f *state
 		return nil
 	}
 	v.out.Vectors++
-	d := x.vector
 	puffin := f.Vector.Puffin
 	if !strings.Contains(puffin, "://") && !strings.HasPrefix(puffin, "/") {
 		puffin = t.Definition.Location + "/metadata/" + puffin
 	}
-	if d.Path != puffin || d.ContentOffset == nil || d.ContentSize == nil || *d.ContentOffset != f.Vector.Offset || *d.ContentSize != f.Vector.Length ||
-		d.Records != f.Vector.Cardinality || x.vectorAt != f.Vector.Sequence {
+	if d.path != puffin || d.contentOffset != f.Vector.Offset || d.contentSize != f.Vector.Length ||
+		d.records != f.Vector.Cardinality || d.sequence != f.Vector.Sequence {
 		v.find("vector", t.Name, "data file %s: the snapshot's vector is another one than the state's %s", path, puffin)
 		return nil
 	}
-	key, inside := v.o.Store.Key(d.Path)
+	key, inside := v.o.Store.Key(d.path)
 	if !inside {
 		return nil
 	}
-	if !looked[d.Path] {
-		looked[d.Path] = true
+	fresh, err := v.firstLook(t.ID, d.path)
+	if err != nil {
+		return err
+	}
+	if fresh {
 		v.out.Objects++
-		if ok, err := v.object(ctx, t.Name, "Puffin", d.Path, d.Bytes); err != nil || !ok {
+		if ok, err := v.object(ctx, t.Name, "Puffin", d.path, d.bytes); err != nil || !ok {
 			return err
 		}
 	}
@@ -195,23 +265,23 @@ func (v *verifier) vector(ctx context.Context, t *statestore.TableInfo, f *state
 	}
 	defer obj.Close()
 	if f.Vector.Offset < 0 || f.Vector.Length < 0 || f.Vector.Offset+f.Vector.Length > obj.Size() {
-		v.find("vector", t.Name, "Puffin %s ends before the vector of %s", d.Path, path)
+		v.find("vector", t.Name, "Puffin %s ends before the vector of %s", d.path, path)
 		return nil
 	}
 	blob := make([]byte, f.Vector.Length)
 	if _, err := obj.ReadAt(blob, f.Vector.Offset); err != nil {
-		return fmt.Errorf("read %s: %w", d.Path, err)
+		return fmt.Errorf("read %s: %w", d.path, err)
 	}
 	vec, err := dv.Decode(blob)
 	if err != nil {
-		v.find("vector", t.Name, "Puffin %s: the vector of %s is damaged: %v", d.Path, path, err)
+		v.find("vector", t.Name, "Puffin %s: the vector of %s is damaged: %v", d.path, path, err)
 		return nil
 	}
 	if n := vec.Cardinality(); n != uint64(f.Vector.Cardinality) {
-		v.find("vector", t.Name, "Puffin %s: the vector of %s holds %d positions, not %d", d.Path, path, n, f.Vector.Cardinality)
+		v.find("vector", t.Name, "Puffin %s: the vector of %s holds %d positions, not %d", d.path, path, n, f.Vector.Cardinality)
 	}
 	if top, ok := vec.Max(); ok && top >= uint64(f.Rows) {
-		v.find("vector", t.Name, "Puffin %s: the vector of %s names row %d of %d", d.Path, path, top, f.Rows)
+		v.find("vector", t.Name, "Puffin %s: the vector of %s names row %d of %d", d.path, path, top, f.Rows)
 		return nil
 	}
 	if f.Moved { // what a job carried over is in the vector, and dead elsewhere
@@ -223,7 +293,7 @@ func (v *verifier) vector(ctx context.Context, t *statestore.TableInfo, f *state
 	}
 	for p := range vec.All() {
 		if !dead.Contains(uint32(p)) {
-			v.find("vector", t.Name, "Puffin %s: the vector of %s names row %d, which is live", d.Path, path, p)
+			v.find("vector", t.Name, "Puffin %s: the vector of %s names row %d, which is live", d.path, path, p)
 			break
 		}
 	}
@@ -238,24 +308,24 @@ func deadSet(f *statestore.FileInfo) []byte {
 }
 
 // committed reads the metadata that the state names, with the lists and
-// manifests of all its snapshots, and gives the files of its current one by
-// path. nil: there is none that can be read.
-func (v *verifier) committed(ctx context.Context, t *statestore.TableInfo) (map[string]*listed, error) {
+// manifests of all its snapshots, and keeps the files and vectors of its current
+// one by path. false: not all of it can be read.
+func (v *verifier) committed(ctx context.Context, t *statestore.TableInfo) (whole bool, err error) {
 	if t.Head.Build < 0 {
-		return map[string]*listed{}, nil // nothing was published
+		return true, nil // nothing was published
 	}
 	b, ok, err := v.read(ctx, t.Name, "metadata", t.Head.MetadataPath, -1)
 	if err != nil || !ok {
-		return nil, err
+		return false, err
 	}
 	if t.Head.MetadataHash != (record.Hash{}) && record.Hash(sha256.Sum256(b)) != t.Head.MetadataHash {
 		v.find("catalog", t.Name, "metadata %s has other bytes than the log confirmed", t.Head.MetadataPath)
-		return nil, nil
+		return false, nil
 	}
 	m, err := iceberg.ParseMetadata(b)
 	if err != nil {
 		v.find("catalog", t.Name, "metadata %s: %v", t.Head.MetadataPath, err)
-		return nil, nil
+		return false, nil
 	}
 	current := int64(0)
 	if s := m.Current(); s != nil {
@@ -270,18 +340,15 @@ func (v *verifier) committed(ctx context.Context, t *statestore.TableInfo) (map[
 			v.find("catalog", t.Name, "snapshot %d is retained by the state, but not by metadata %s", s.ID, t.Head.MetadataPath)
 		}
 	}
-	looked := map[string]bool{}
-	out := map[string]*listed{}
-	vectors := map[string]*listed{}
 	for i := range m.Snapshots {
 		s := &m.Snapshots[i]
 		b, ok, err := v.read(ctx, t.Name, "manifest list", s.ManifestList, -1)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		if !ok {
 			if s.ID == current {
-				return nil, nil
+				return false, nil
 			}
 			continue
 		}
@@ -289,35 +356,28 @@ func (v *verifier) committed(ctx context.Context, t *statestore.TableInfo) (map[
 		if err != nil {
 			v.find("catalog", t.Name, "manifest list %s: %v", s.ManifestList, err)
 			if s.ID == current {
-				return nil, nil
+				return false, nil
 			}
 			continue
 		}
 		for j := range lines {
 			line := &lines[j]
 			if s.ID != current {
-				if !looked[line.Path] {
-					looked[line.Path] = true
-					if err := v.olderManifest(ctx, t, line, looked); err != nil {
-						return nil, err
-					}
+				fresh, err := v.firstLook(t.ID, line.Path)
+				if err == nil && fresh {
+					err = v.olderManifest(ctx, t, line)
+				}
+				if err != nil {
+					return false, err
 				}
 				continue
 			}
-			if whole, err := v.manifest(ctx, t, line, out, vectors); err != nil || !whole {
-				return nil, err
+			if whole, err := v.manifest(ctx, t, line); err != nil || !whole {
+				return false, err
 			}
 		}
 	}
-	for path, x := range vectors {
-		y := out[path]
-		if y == nil {
-			v.find("vector", t.Name, "the snapshot has a vector of %s, which it does not list", path)
-			continue
-		}
-		y.vector, y.vectorAt = x.vector, x.vectorAt
-	}
-	return out, nil
+	return true, nil
 }
 
 // read is an object's bytes; a missing one is a finding.
@@ -337,7 +397,7 @@ func (v *verifier) read(ctx context.Context, table, what, location string, want 
 
 // olderManifest looks at the objects of a manifest of an older snapshot that is
 // still retained.
-func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, line *iceberg.ManifestFile, looked map[string]bool) error {
+func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, line *iceberg.ManifestFile) error {
 	b, ok, err := v.read(ctx, t.Name, "manifest", line.Path, line.Length)
 	if err != nil || !ok {
 		return err
@@ -349,10 +409,14 @@ func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, l
 	}
 	for i := range m.Entries {
 		e := &m.Entries[i]
-		if e.Status == iceberg.Deleted || looked[e.File.Path] {
+		if e.Status == iceberg.Deleted {
 			continue
 		}
-		looked[e.File.Path] = true
+		if fresh, err := v.firstLook(t.ID, e.File.Path); err != nil {
+			return err
+		} else if !fresh {
+			continue
+		}
 		v.out.Objects++
 		what := "data file"
 		if e.File.Content != iceberg.Data {
@@ -366,7 +430,7 @@ func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, l
 }
 
 // manifest adds what a manifest of the current snapshot lists.
-func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, line *iceberg.ManifestFile, out, vectors map[string]*listed) (whole bool, err error) {
+func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, line *iceberg.ManifestFile) (whole bool, err error) {
 	b, ok, err := v.read(ctx, t.Name, "manifest", line.Path, line.Length)
 	if err != nil || !ok {
 		return false, err
@@ -379,6 +443,7 @@ func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, line *
 		v.find("catalog", t.Name, "manifest %s: %v", line.Path, err)
 		return false, nil
 	}
+	var scratch []byte
 	for i := range m.Entries {
 		e := &m.Entries[i]
 		if e.Status == iceberg.Deleted {
@@ -388,23 +453,30 @@ func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, line *
 		if e.Sequence != nil {
 			seq = *e.Sequence
 		}
-		small := iceberg.DataFile{
-			Path: e.File.Path, Records: e.File.Records, Bytes: e.File.Bytes, FirstRowID: e.File.FirstRowID,
-			ContentOffset: e.File.ContentOffset, ContentSize: e.File.ContentSize,
+		x := listed{records: e.File.Records, bytes: e.File.Bytes, firstRowID: -1, contentOffset: -1, contentSize: -1, sequence: seq}
+		for _, n := range [...]struct{ from, to *int64 }{
+			{e.File.FirstRowID, &x.firstRowID}, {e.File.ContentOffset, &x.contentOffset}, {e.File.ContentSize, &x.contentSize},
+		} {
+			if n.from != nil {
+				*n.to = *n.from
+			}
 		}
-		path, to, x := e.File.Path, out, &listed{file: small, sequence: seq}
+		space, path := byte(scratchFile), e.File.Path
 		if e.File.Content != iceberg.Data {
 			if e.File.ReferencedDataFile == nil {
 				v.find("catalog", t.Name, "manifest %s lists delete file %s, which is no vector", line.Path, e.File.Path)
 				continue
 			}
-			path, to, x = *e.File.ReferencedDataFile, vectors, &listed{vector: &small, vectorAt: seq}
+			space, path, x.path = scratchVector, *e.File.ReferencedDataFile, e.File.Path
 		}
-		if to[path] != nil {
+		scratch = x.encode(scratch[:0])
+		fresh, err := v.names.put(space, t.ID, path, scratch)
+		if err != nil {
+			return false, err
+		}
+		if !fresh {
 			v.find("catalog", t.Name, "the snapshot lists %s twice, or two vectors of it (manifest %s)", path, line.Path)
-			continue
 		}
-		to[path] = x
 	}
 	return true, nil
 }

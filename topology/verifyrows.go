@@ -208,10 +208,9 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 	}
 	files, entries := newSortedRuns(v.scratch), newSortedRuns(v.scratch)
 	defer func() { err = errors.Join(err, files.close(), entries.close()) }()
-	known := map[uint64]indexedFile{}
 	if err := v.liveRows(ctx, t, false, func(f *statestore.FileInfo, k keyindex.Key, row int64, _ [2]uint64) error {
 		return files.add(item{hi: k.Hi, lo: k.Lo, a: f.ID, b: uint64(row)})
-	}, known); err != nil {
+	}); err != nil {
 		return err
 	}
 	for _, x := range mines {
@@ -229,9 +228,10 @@ func (v *verifier) index(ctx context.Context, id, at int64) (err error) {
 			return err
 		}
 	}
-	return v.joinIndex(t, divided, files, entries, known)
+	return v.joinIndex(t, divided, files, entries, func(id uint64) (*indexedFile, error) { return v.indexedFile(t, id) })
 }
 
+// indexedFile is what explains an entry that has no live row.
 type indexedFile struct {
 	rows   int64
 	path   string
@@ -240,11 +240,32 @@ type indexedFile struct {
 	unread bool  // it is missing or damaged: its rows are not known
 }
 
+// indexedFile is a data file with live rows, nil: it is none (any more).
+func (v *verifier) indexedFile(t *statestore.TableInfo, id uint64) (*indexedFile, error) {
+	f, err := v.store.File(t.ID, id)
+	if err != nil || f == nil || f.Gone {
+		return nil, err
+	}
+	dead, err := dv.ReadBitmap(deadSet(f))
+	if err != nil {
+		return nil, fmt.Errorf("dead rows of %s: %w", dataPath(t, f), err)
+	}
+	x := &indexedFile{rows: f.Rows, path: dataPath(t, f), dead: dead, record: f.Record}
+	if f.Name != ([16]byte{}) {
+		x.record = -1
+	}
+	unread, err := v.names.get(scratchUnread, t.ID, unreadName(id))
+	x.unread = unread != nil
+	return x, err
+}
+
+func unreadName(file uint64) string { return strconv.FormatUint(file, 16) }
+
 // joinIndex holds live rows against entries. The shards of a topic that was
 // divided anew at an offset (-1: never) began with all keys (A11): several may
 // have an entry of a row, and one that does not own the key does not learn that
 // its row died, if that was written before.
-func (v *verifier) joinIndex(t *statestore.TableInfo, divided int64, files, entries *sortedRuns, known map[uint64]indexedFile) error {
+func (v *verifier) joinIndex(t *statestore.TableInfo, divided int64, files, entries *sortedRuns, known func(id uint64) (*indexedFile, error)) error {
 	fs, err := files.sorted()
 	if err != nil {
 		return err
@@ -262,15 +283,24 @@ func (v *verifier) joinIndex(t *statestore.TableInfo, divided int64, files, entr
 		return err
 	}
 	var lastFile, lastEntry *item
-	path := func(i *item) string { return known[i.a].path }
+	path := func(i *item) string {
+		if f, err := known(i.a); f != nil && err == nil {
+			return f.path
+		}
+		return fmt.Sprintf("file %d", i.a)
+	}
 	for f != nil || x != nil {
 		switch {
 		case x == nil || f != nil && f.compare(x) < 0:
 			v.find("index", t.Name, "row %d of %s is live, and its key has no entry of it in the key index", f.b, path(f))
 		case f == nil || x.compare(f) < 0:
-			switch file, ok := known[x.a]; {
-			case !ok && divided >= 0, file.unread:
-			case !ok:
+			file, err := known(x.a)
+			if err != nil {
+				return err
+			}
+			switch {
+			case file == nil && divided >= 0, file != nil && file.unread:
+			case file == nil:
 				v.find("index", t.Name, "the key index names row %d of file %d, which is not there any more", x.b, x.a)
 			case int64(x.b) >= file.rows:
 				v.find("index", t.Name, "the key index names row %d of %s, which has %d", x.b, file.path, file.rows)
@@ -317,10 +347,9 @@ func (v *verifier) joinIndex(t *statestore.TableInfo, divided int64, files, entr
 }
 
 // liveRows calls fn with the key of every live row, and with hashed the hash of
-// its values. known, if not nil, takes the files. A file that cannot be read is
-// a finding.
+// its values. A file that cannot be read is a finding.
 func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed bool,
-	fn func(f *statestore.FileInfo, k keyindex.Key, row int64, h [2]uint64) error, known map[uint64]indexedFile,
+	fn func(f *statestore.FileInfo, k keyindex.Key, row int64, h [2]uint64) error,
 ) error {
 	schema := t.Definition.Schema()
 	var enc *rows.KeyEncoder
@@ -353,24 +382,13 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 		if err != nil {
 			return fmt.Errorf("dead rows of %s: %w", path, err)
 		}
-		of := indexedFile{rows: f.Rows, path: path, dead: dead, record: f.Record}
-		if f.Name != ([16]byte{}) {
-			of.record = -1
-		}
-		if known != nil {
-			known[f.ID] = of
-		}
-		unread := func(format string, args ...any) {
-			if !v.unread[t.ID][f.ID] { // told once, whoever looks
+		unread := func(format string, args ...any) error {
+			fresh, err := v.names.put(scratchUnread, t.ID, unreadName(f.ID), nil)
+			if fresh { // told once, whoever looks
+				v.unread[t.ID]++
 				v.find("object", t.Name, format, args...)
 			}
-			if v.unread[t.ID] == nil {
-				v.unread[t.ID] = map[uint64]bool{}
-			}
-			v.unread[t.ID][f.ID] = true
-			if of.unread = true; known != nil {
-				known[f.ID] = of
-			}
+			return err
 		}
 		key, ok := v.o.Store.Key(path)
 		if !ok {
@@ -379,8 +397,7 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 		}
 		obj, err := v.o.Store.Open(ctx, key)
 		if errors.Is(err, objstore.ErrNotFound) {
-			unread("data file %s is missing", path)
-			return nil
+			return unread("data file %s is missing", path)
 		}
 		if err != nil {
 			return err
@@ -388,16 +405,14 @@ func (v *verifier) liveRows(ctx context.Context, t *statestore.TableInfo, hashed
 		defer obj.Close()
 		file, err := rows.Open(obj, obj.Size())
 		if err != nil {
-			unread("data file %s cannot be read: %v", path, err)
-			return nil
+			return unread("data file %s cannot be read: %v", path, err)
 		}
 		row := int64(0)
 		var scratch []byte
 		for g := range file.NumRowGroups() {
 			cols, err := file.ReadGroup(g, want)
 			if err != nil {
-				unread("data file %s cannot be read: %v", path, err)
-				return nil
+				return unread("data file %s cannot be read: %v", path, err)
 			}
 			for i := range int(file.GroupRows(g)) {
 				at := row

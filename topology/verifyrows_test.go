@@ -44,7 +44,7 @@ func newVerifier() *verifier { return &verifier{out: &Verified{}, part: &replayP
 // TestVerifyIndex: each way in which entries and live rows can differ is told.
 func TestVerifyIndex(t *testing.T) {
 	dead := roaring.BitmapOf(3)
-	known := map[uint64]indexedFile{
+	known := map[uint64]*indexedFile{
 		1: {10, "one", dead, 5, false}, 2: {10, "two", roaring.New(), 9, false}, 3: {10, "three", dead, 12, false},
 		4: {10, "four", dead, 12, true},
 	}
@@ -72,7 +72,7 @@ func TestVerifyIndex(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := newVerifier()
-			if err := v.joinIndex(&statestore.TableInfo{Name: "t"}, c.divided, runsOf(t, c.files...), runsOf(t, c.entries...), known); err != nil {
+			if err := v.joinIndex(&statestore.TableInfo{Name: "t"}, c.divided, runsOf(t, c.files...), runsOf(t, c.entries...), func(id uint64) (*indexedFile, error) { return known[id], nil }); err != nil {
 				t.Fatal(err)
 			}
 			finds(t, v, c.want...)

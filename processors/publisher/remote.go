@@ -80,7 +80,7 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 	if err := moved(f, meta, p.location(t)); err != nil {
 		return Result{}, err
 	}
-	return p.commitRemote(ctx, f, id, meta)
+	return p.commitRemote(ctx, f, id, meta, t)
 }
 
 // remoteMetadata reads the metadata and makes sure whose it is.
@@ -211,7 +211,7 @@ func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) error {
 	if r.Held = heldBy(meta); !slices.Equal(r.Held, f.Known.Held) {
 		why = "branches or tags"
 	}
-	if !f.DefChanged {
+	if !f.Known.Ahead { // else ours are the later word, and their commit is yet to come
 		for _, p := range d.Properties {
 			i := slices.IndexFunc(meta.Properties, func(x schemas.Property) bool { return x.Key == p.Key })
 			switch {
@@ -257,6 +257,22 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 	stop := func(err error) error {
 		return fmt.Errorf("%w: another writer changed the columns of the table to schema %d, which varve cannot write: %w; undo that change", ErrForeign, meta.CurrentSchema, err)
 	}
+	if f.Known.Ahead {
+		// Ours may wait to be published while the catalog gave their ids to others'.
+		for i := range d.Schemas {
+			ours := &d.Schemas[i]
+			if !slices.ContainsFunc(meta.Schemas, func(x iceberg.Document) bool { return x.ID == int64(ours.ID) }) {
+				continue
+			}
+			theirs, err := remoteSchema(meta, int64(ours.ID))
+			if err != nil {
+				return stop(err)
+			}
+			if !sameSchema(ours, theirs, d, meta) {
+				return stop(fmt.Errorf("the catalog's schema %d is another one than ours of that id, which waits to be published, and field ids would be given twice", ours.ID))
+			}
+		}
+	}
 	cur, last := d.Schema(), d.LastColumnID
 	for id := int32(len(d.Schemas)); int64(id) <= meta.CurrentSchema; id++ {
 		next, err := remoteSchema(meta, int64(id))
@@ -270,9 +286,6 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 		cur, last = next, max(last, next.HighestID())
 	}
 	if len(r.Schemas) > 0 {
-		if f.DefChanged {
-			return stop(errors.New("columns of ours wait to be published, and field ids would be given twice"))
-		}
 		r.LastColumnID = max(last, meta.LastColumnID)
 		return nil
 	}
@@ -281,13 +294,18 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 		return stop(err)
 	}
 	ours := d.SchemaByID(int32(meta.CurrentSchema))
-	if ours == nil || ours.CheckNext(theirs, d.LastColumnID) != nil || theirs.CheckNext(ours, meta.LastColumnID) != nil {
+	if ours == nil || !sameSchema(ours, theirs, d, meta) {
 		return stop(errors.New("it is another one than ours of that id"))
 	}
-	if !f.DefChanged && meta.CurrentSchema != int64(d.CurrentSchema) {
+	if !f.Known.Ahead && meta.CurrentSchema != int64(d.CurrentSchema) {
 		return stop(fmt.Errorf("the current one is %d", d.CurrentSchema))
 	}
 	return nil
+}
+
+// sameSchema: each of them could follow the other.
+func sameSchema(ours, theirs *schemas.Schema, d *schemas.Definition, meta *iceberg.Metadata) bool {
+	return ours.CheckNext(theirs, d.LastColumnID) == nil && theirs.CheckNext(ours, meta.LastColumnID) == nil
 }
 
 // remoteSchema is a schema of the catalog's, its key columns in our order.

@@ -157,6 +157,7 @@ func TestRemoteRandom(t *testing.T) {
 					o.foreign("b", 0)
 				case 4:
 					if !f.DefChanged {
+						// Two new columns at once would stop the table.
 						s, err := o.meta().Schema(o.meta().CurrentSchema)
 						o.must(err)
 						s.Fields = append(slices.Clone(s.Fields), schemas.Field{ID: o.meta().LastColumnID + 1, Name: fmt.Sprint("theirs_", i), Type: schemas.Of(schemas.Date)})
@@ -165,6 +166,12 @@ func TestRemoteRandom(t *testing.T) {
 					}
 					o.foreign("b", 0)
 				}
+			} else if rng.IntN(3) == 0 {
+				// A change of ours that waits for the next cut, and a base that moves.
+				o.alter(100 + i)
+				f = o.frozen()
+				o.foreign("b", 0)
+				saw["altered"]++
 			}
 			once := false
 			o.cat.Before, o.cat.After = nil, nil
@@ -186,7 +193,7 @@ func TestRemoteRandom(t *testing.T) {
 			o.publish(f)
 			o.checkAll()
 		}
-		if len(saw) < 7 {
+		if len(saw) < 8 {
 			t.Errorf("seed %d saw only %v", seed, saw)
 		}
 		m := o.meta()
@@ -195,6 +202,42 @@ func TestRemoteRandom(t *testing.T) {
 				t.Errorf("seed %d: the snapshot log goes back (S2)", seed)
 			}
 		}
+	}
+}
+
+// TestRemoteAlteredMeanwhile: a cut is frozen, and then its table gets a column
+// and loses a property. What the catalog does not have of that is a change of
+// ours, none of another writer's (H5); a base that moves takes it along.
+func TestRemoteAlteredMeanwhile(t *testing.T) {
+	for _, moves := range []bool{false, true} {
+		def := definition()
+		def.Properties = []schemas.Property{property("owner", "varve"), property("theirs", "0")}
+		o := newOutside(t, def)
+		o.append([]newFile{{rows: 9}}, nil)
+		o.publish(o.freeze())
+		o.append([]newFile{{rows: 3}}, nil)
+		o.freeze()
+		o.do(def.Name, o.id, &record.AlterTable{
+			Add: []record.AddColumn{{Name: "late", Type: schemas.Of(schemas.String)}}, Remove: []string{"owner"}, Set: []schemas.Property{property("new", "1")},
+		})
+		if moves {
+			o.foreign("dev", 0)
+		} else {
+			o.must(o.cat.Foreign(o.ident, restcat.SetRef("keep", "tag", o.meta().Current().ID, nil)))
+		}
+		if _, tries := o.publish(o.frozen()); tries != 2 {
+			t.Errorf("moves %t: %d tries", moves, tries)
+		}
+		if m := o.meta(); !moves && (m.CurrentSchema != 0 || len(m.Schemas) != 1 || m.Property("owner") != "varve") {
+			t.Errorf("the cut was made before the change: schema %d of %d, %v", m.CurrentSchema, len(m.Schemas), m.Properties)
+		}
+		if !moves {
+			o.publish(o.freeze())
+		}
+		if m := o.meta(); m.CurrentSchema != 1 || m.Property("owner") != "" || m.Property("new") != "1" || m.Property("theirs") != "0" {
+			t.Errorf("moves %t: schema %d, %v", moves, m.CurrentSchema, m.Properties)
+		}
+		o.checkAll()
 	}
 }
 

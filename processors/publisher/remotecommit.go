@@ -76,7 +76,7 @@ func (p *Publisher) remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metad
 }
 
 // commitRemote builds on what was read and commits.
-func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata) (Result, error) {
+func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata, read *restclient.Table) (Result, error) {
 	n, err := p.buildRemote(ctx, f, meta)
 	if err != nil {
 		return Result{}, err
@@ -116,8 +116,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 	}
 	if len(c.Updates) == 0 {
 		// A change of the definition, or of refs, that the catalog has already.
-		n.result.Committed.MetadataPath = f.Head.MetadataPath
-		return n.result, nil
+		return Result{Committed: p.remoteCommitted(f, meta, read)}, nil
 	}
 	t, err := p.cfg.Remote.Commit(ctx, &c)
 	if errors.Is(err, restclient.ErrNotFound) {
@@ -219,7 +218,8 @@ func definitionUpdates(f *statestore.FrozenCut, meta *iceberg.Metadata) ([]restc
 		highest++
 		out = append(out, restcat.AddSchema(s, d.LastColumnID))
 	}
-	if meta.CurrentSchema != int64(d.CurrentSchema) {
+	// One that is above ours another writer made since the cut was frozen.
+	if meta.CurrentSchema < int64(d.CurrentSchema) {
 		out = append(out, restcat.SetCurrentSchema(d.CurrentSchema))
 	}
 	var set []schemas.Property

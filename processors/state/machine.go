@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
@@ -28,6 +30,9 @@ const (
 	cutSoonMs = 50
 	// cutRetryMs is how long a Cut that got no outcome is waited for.
 	cutRetryMs = 10_000
+	// clockSkewMs is how far the catalog's time may be ahead of ours while
+	// commits without a snapshot are asked for.
+	clockSkewMs = 30_000
 )
 
 // Outcomes sends messages to the outcomes topic, in order. done is called on
@@ -63,6 +68,7 @@ type Machine struct {
 	soon      bool // cuts do not wait for their interval
 	cuts      map[int64]*clock
 	pending   []statestore.CutNotice
+	held      []HeldCut
 	jobs      []statestore.JobNotice
 }
 
@@ -226,8 +232,7 @@ var ErrFetch = errors.New("fetch what a record names")
 // bytes (L3): its body (L10), and the forwarding maps that it needs. What an
 // operator has declared void counts as lost for everyone who applies the record.
 func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, r *statestore.Record) (record.OutcomeMessage, error) {
-	partition := store.Head().Partition
-	if err := fetchBody(ctx, bodies, partition, r); err != nil {
+	if err := fetchBody(ctx, bodies, func() int32 { return store.Head().Partition }, r); err != nil {
 		return record.OutcomeMessage{}, fmt.Errorf("%w: %w", ErrFetch, err)
 	}
 	for {
@@ -236,19 +241,38 @@ func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodi
 		if !errors.As(err, &wait) {
 			return o, err
 		}
-		b, lost, err := fetch(ctx, bodies, partition, r.Offset, &wait.Ref)
-		switch {
-		case err != nil:
+		if err := fetchMaps(ctx, store, bodies, store.Head().Partition, r, wait.Refs); err != nil {
 			return o, fmt.Errorf("%w: %w", ErrFetch, err)
-		case lost:
-			r.LostMaps = append(r.LostMaps, wait.Ref.Hash)
-		default:
-			store.ProvideMap(wait.Ref.Hash, b)
 		}
 	}
 }
 
-func fetchBody(ctx context.Context, bodies *processors.Bodies, partition int32, r *statestore.Record) (err error) {
+// fetchMaps gives the store the maps that a record asks for.
+func fetchMaps(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, partition int32, r *statestore.Record, refs []record.Ref) error {
+	lost := make([]bool, len(refs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(1, bodies.AtOnce))
+	for i := range refs {
+		g.Go(func() error {
+			b, gone, err := fetch(ctx, bodies, partition, r.Offset, &refs[i])
+			if lost[i] = gone; err == nil && !gone {
+				store.ProvideMap(refs[i].Hash, b)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i := range refs {
+		if lost[i] {
+			r.LostMaps = append(r.LostMaps, refs[i].Hash)
+		}
+	}
+	return nil
+}
+
+func fetchBody(ctx context.Context, bodies *processors.Bodies, partition func() int32, r *statestore.Record) (err error) {
 	if r.Body != nil || r.BodyLost {
 		return nil
 	}
@@ -256,7 +280,7 @@ func fetchBody(ctx context.Context, bodies *processors.Bodies, partition int32, 
 	if ref == nil {
 		return nil
 	}
-	r.Body, r.BodyLost, err = fetch(ctx, bodies, partition, r.Offset, ref)
+	r.Body, r.BodyLost, err = fetch(ctx, bodies, partition(), r.Offset, ref)
 	return err
 }
 
@@ -342,12 +366,30 @@ func (m *Machine) clock(id int64) *clock {
 // node that stops leaves nothing unpublished.
 func (m *Machine) CutSoon() { m.soon = true }
 
+// HeldCut is a table with nothing but a definition, or branches and tags, to
+// publish, in an outside catalog where another writer's clock was ahead. That
+// catalog dates such a commit by its own clock and refuses what is older than
+// main's newest snapshot. Frozen now, it would keep back all data until then;
+// the next snapshot takes it along.
+type HeldCut struct {
+	TableID int64
+	UntilMs int64 // the catalog's time of its newest commit
+}
+
+// Held are the cuts that the last Tick held back.
+func (m *Machine) Held() []HeldCut { return m.held }
+
 // Tick asks for the cuts that are due.
 func (m *Machine) Tick(ctx context.Context, nowMs int64) {
+	m.held = m.held[:0]
 	if m.err != nil || !m.ready {
 		return
 	}
 	for _, t := range m.cfg.Store.ToCut() {
+		if !t.Files && t.OutsideMs > nowMs+clockSkewMs {
+			m.held = append(m.held, HeldCut{t.ID, t.OutsideMs})
+			continue
+		}
 		c := m.clock(t.ID)
 		interval := max(t.CommitIntervalMs, c.delayMs)
 		if m.soon {

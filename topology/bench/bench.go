@@ -114,11 +114,14 @@ func Works() []Work {
 	return []Work{
 		{"commit", "records applied by the state machine, through the log and alone", 500_000, 5_000, true, runCommit},
 		{"replay", "a log from the broker into an empty state, beside reading it", 500_000, 5_000, true, runReplay},
+		{"verify", "a deep verification of a table, beside counting its files", 10_000_000, 20_000, true, runVerify},
 		{"upsert", "upserts of uniform keys into a table of so many rows", 10_000_000, 20_000, true, runUpsert},
 		{"visible", "from a delete's event to the first fresh read that shows it", 100_000, 2_000, true, runVisible},
 		{"scale", "processor time of one shard, and of four in processes of their own", 4_000_000, 20_000, true, runScale},
 		{"steady", "two hours of updates: memory and files of a table must stay flat", 100_000, 2_000, true, runSteady},
 		{"compact", "a merge of ten sorted files with a tenth of their rows dead", 5_000_000, 20_000, false, runCompact},
+		{"jobs", "compaction jobs through the log, without the work on data", 100_000, 2_000, true, runJobs},
+		{"rebase", "positions of a job's inputs through its forwarding map, and the map's size", 10_000_000, 200_000, false, runRebase},
 		{"decode", "events of each format of source topics, decoded on one core", 1_000_000, 2_000, false, runDecode},
 		{"vector", "operations on deletion vectors", 0, 0, false, runVector},
 	}

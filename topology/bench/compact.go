@@ -243,15 +243,9 @@ func (o *Options) compactInProcess(ctx context.Context, task *compactTask) (*com
 }
 
 func compactReportOf(cmd *exec.Cmd, rows int64) (*compactReport, error) {
-	words := &tailWriter{}
-	cmd.Stderr = words
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%w; its last words: %s", err, words)
-	}
 	var r compactReport
-	if err := json.Unmarshal(out, &r); err != nil {
-		return nil, fmt.Errorf("its report: %w", err)
+	if err := reportOf(cmd, &r); err != nil {
+		return nil, err
 	}
 	if r.Rows != rows {
 		return nil, fmt.Errorf("%d rows were written, not %d", r.Rows, rows)

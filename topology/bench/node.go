@@ -40,6 +40,8 @@ type nodeSpec struct {
 	CPUProfile string
 	// Compact, if any, makes the process no node: it runs this and reports.
 	Compact *compactTask `json:",omitempty"`
+	// Verify likewise.
+	Verify *verifyTask `json:",omitempty"`
 }
 
 // nodeReport is what a node process says on its standard output: once when it
@@ -64,6 +66,9 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	}
 	if s.Compact != nil {
 		return s.Compact.run(ctx, output)
+	}
+	if s.Verify != nil {
+		return s.Verify.run(ctx, output, log)
 	}
 	if s.Roles == nil { // what is measured has no compaction beside it, unless it says so
 		s.Roles = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}

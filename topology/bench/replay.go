@@ -5,19 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"time"
 
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/topology"
 )
 
 const replayGoal = 500_000
 
-// runReplay measures a log of AppendRows from the broker into an empty state, on
-// disk at the end, beside reading the same topic and doing nothing with it.
+// runReplay measures "varve replay" of a log of AppendRows from the broker into an
+// empty state, on disk at the end, beside reading the same topic and doing
+// nothing with it.
 func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
 	log, err := newCommitLog(o.dir, o.Seed, o.Rows)
 	if err != nil {
@@ -25,7 +27,8 @@ func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
 	}
 	note := fmt.Sprintf("%d tables, %d shards each; a record has a file and %d delete blocks, %d bytes",
 		commitTables, commitShards, appendBlocks, log.appends.bytes()/int64(log.appends.len()))
-	topic := "bench-" + strconv.FormatUint(rand.Uint64(), 36) + ".log"
+	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
+	topic := deployment + ".transactions"
 	admin, err := topology.NewAdmin(o.client)
 	if err != nil {
 		return nil, err
@@ -47,24 +50,25 @@ func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := statestore.Open(filepath.Join(o.dir, "replayed"), statestore.Options{Log: o.Logger})
+	stopProfile, err := o.profile()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	var ours float64
+	defer func() { err = errors.Join(err, stopProfile()) }()
+	var got *topology.Replayed
 	cpu, err := cpuOf(ctx, func() error {
-		began := time.Now()
-		_, err := o.consume(ctx, topic, func(rs []topology.LogRecord) error { return replayInto(st, rs) })
-		if err == nil {
-			err = st.Flush()
-		}
-		ours = time.Since(began).Seconds()
+		got, err = topology.Replay(ctx, topology.ReplayOptions{
+			Brokers: o.client.Brokers, Client: o.client, Deployment: deployment, State: filepath.Join(o.dir, "replayed"), StateOnly: true, Logger: o.Logger,
+		})
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	if want := int64(len(log.setup) + log.appends.len()); got.Records != want {
+		return nil, fmt.Errorf("%d records were replayed, not %d", got.Records, want)
+	}
+	ours := got.Elapsed.Seconds()
 	n := float64(len(log.setup) + log.appends.len())
 	r := Result{
 		Bench: "replay", Figure: n / ours, Unit: "records/s", Better: Higher, Goal: replayGoal,
@@ -132,21 +136,21 @@ func (o *Options) consume(ctx context.Context, topic string, take func([]topolog
 	return time.Since(began).Seconds(), nil
 }
 
-// replayInto applies what a poll brought, as a member does that sends nothing.
-func replayInto(st *statestore.Store, rs []topology.LogRecord) error {
-	for i := range rs {
-		x := statestore.Record{Offset: rs[i].Offset, LeaderEpoch: rs[i].LeaderEpoch, TimeMs: rs[i].TimeMs, Key: rs[i].Key, Value: rs[i].Value, Header: rs[i].Headers[0].Value}
-		out, err := st.Apply(&x)
-		if err != nil {
-			return err
-		}
-		if out.Outcome.Code != record.Accepted {
-			return fmt.Errorf("record %d was %s: %s", x.Offset, out.Outcome.Code, out.Outcome.Reason)
-		}
+// profile writes a profile of this process, where one is asked for, until it is
+// told to stop.
+func (o *Options) profile() (stop func() error, err error) {
+	if o.CPUProfile == "" {
+		return func() error { return nil }, nil
 	}
-	if _, err := st.Commit(); err != nil {
-		return err
+	f, err := os.Create(o.CPUProfile)
+	if err != nil {
+		return nil, fmt.Errorf("write the profile: %w", err)
 	}
-	st.Sent(rs[len(rs)-1].Offset)
-	return nil
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
 }

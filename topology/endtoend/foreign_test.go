@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -135,6 +136,14 @@ func startForeigners(t *testing.T, c *testcluster.Catalog, l *s3Lake, table stri
 	readers.Need(t, readers.PyIceberg)
 	f := &foreigners{t: t, catalog: c, table: table, properties: map[string]string{}, tags: map[string]int64{}, rows: map[string]bool{}, did: map[string]int{}}
 	f.py = startForeign(t, readers.PyIceberg)
+	ctx := longContext(t)
+	waitUntil(t, "the table has a snapshot", func() bool {
+		m, _, err := f.load(ctx)
+		if err != nil && !errors.Is(err, restclient.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil && m.Current() != nil
+	})
 	f.must(f.py, fmt.Sprintf(`
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table.snapshots import Snapshot, Summary, Operation
@@ -189,7 +198,7 @@ func (f *foreigners) must(w *foreignWriter, program string) {
 // last snapshot: that is counted, no failure of ours.
 func (f *foreigners) try(w *foreignWriter, what, program string) (json.RawMessage, bool) {
 	f.t.Helper()
-	for range 20 {
+	for end := time.Now().Add(longTime); time.Now().Before(end); {
 		result, refused := w.do(program)
 		if refused == "" {
 			f.did[string(w.name)+": "+what]++
@@ -298,22 +307,18 @@ spark.sql("INSERT INTO %s.branch_sp VALUES " + rows)
 	}
 }
 
-// metadata is what the catalog has now.
-func (f *foreigners) metadata(ctx context.Context) (*iceberg.Metadata, string) {
-	f.t.Helper()
+// load is what the catalog has now.
+func (f *foreigners) load(ctx context.Context) (*iceberg.Metadata, string, error) {
 	c, err := restclient.Open(ctx, restclient.Options{URI: f.catalog.URI()})
 	if err != nil {
-		f.t.Fatal(err)
+		return nil, "", err
 	}
 	x, err := c.Load(ctx, restcat.IdentifierOf(f.table))
 	if err != nil {
-		f.t.Fatal(err)
+		return nil, "", err
 	}
 	m, err := iceberg.ParseMetadata(x.Metadata)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return m, x.MetadataLocation
+	return m, x.MetadataLocation, err
 }
 
 // check: all that others did is still there; times never fell; each build has
@@ -321,7 +326,10 @@ func (f *foreigners) metadata(ctx context.Context) (*iceberg.Metadata, string) {
 func (f *foreigners) check(ctx context.Context) {
 	t := f.t
 	t.Helper()
-	m, location := f.metadata(ctx)
+	m, location, err := f.load(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for k, v := range f.properties {
 		if got := m.Property(k); got != v {
 			t.Errorf("property %s is %q, another writer set %q (S11)", k, got, v)

@@ -37,7 +37,7 @@ func owned(n *topology.Node) int {
 
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(longTime / 2); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it never came that ", what)
 		}

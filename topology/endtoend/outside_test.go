@@ -363,6 +363,25 @@ func TestOutsideClock(t *testing.T) {
 	if h := s.info(n).Head; h.TimestampMs != m.LastUpdatedMs {
 		t.Errorf("the log has the time %d, the catalog %d", h.TimestampMs, m.LastUpdatedMs)
 	}
+	// A column alone would be dated by the catalog's own clock, and refused for
+	// ten minutes: it goes with the next rows, which do not wait behind it.
+	ctx := longContext(t)
+	out, err := n.Request(ctx, s.f.def.Name, s.info(n).ID, &record.AlterTable{Add: []record.AddColumn{{Name: "late", Type: schemas.Of(schemas.String)}}})
+	if err != nil || out.Outcome.Code != record.Accepted {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	waitUntil(t, "the column waits for rows", func() bool {
+		st, err := n.Status(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(st.Waiting[s.f.def.Name], "clock was ahead")
+	})
+	s.load(t, n, 50)
+	s.settled(n)
+	if m := s.metadata(); m.CurrentSchema != 1 {
+		t.Errorf("the current columns are those of schema %d", m.CurrentSchema)
+	}
 	stop(t, n)
 }
 
