@@ -10,12 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/compactor"
+	"github.com/varve-io/varve/processors/finder"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/objstore"
 )
@@ -43,8 +45,8 @@ func CompactorGroup(deployment string) string { return deployment + ".compactors
 // given to another.
 type compactors struct {
 	n      *Node
-	cl     *kgo.Client
 	exec   *compactor.Executor
+	finder *finder.Executor
 	tasks  chan *jobTask
 	done   chan *jobTask
 	ctx    context.Context
@@ -52,6 +54,7 @@ type compactors struct {
 	wg     sync.WaitGroup
 
 	mu   sync.Mutex
+	cl   *kgo.Client
 	held map[int32]*jobPartition
 }
 
@@ -71,32 +74,21 @@ type jobTask struct {
 	part   *jobPartition
 	offset int64
 	over   bool
-	d      *record.Dispatch
+	d      *record.Dispatch     // of a part of a find job what both kinds have
+	find   *record.FindDispatch // nil: a compaction
 	result *compactor.Done
+	found  *record.RowsFound
 	ack    chan error
 }
 
 func (n *Node) startCompactors() error {
 	c := &compactors{
-		n: n, exec: &compactor.Executor{Store: n.store, Bodies: n.bodies}, tasks: make(chan *jobTask), done: make(chan *jobTask),
+		n: n, exec: &compactor.Executor{Store: n.store, Bodies: n.bodies}, finder: &finder.Executor{Store: n.store, Bodies: n.bodies}, tasks: make(chan *jobTask), done: make(chan *jobTask),
 		held: map[int32]*jobPartition{},
 	}
 	c.ctx, c.cancel = context.WithCancel(n.ctx)
 	var err error
-	c.cl, err = newClient(n.client,
-		kgo.ConsumerGroup(CompactorGroup(n.deployment)), kgo.ConsumeTopics(n.topics.Jobs),
-		kgo.InstanceID(n.deployment+"."+n.opt.NodeID), kgo.Balancers(kgo.CooperativeStickyBalancer()),
-		kgo.SessionTimeout(n.opt.SessionTimeout), kgo.HeartbeatInterval(min(n.opt.SessionTimeout/4, 3*time.Second)), kgo.RebalanceTimeout(n.opt.RebalanceTimeout),
-		kgo.DisableAutoCommit(),
-		// A message that is read again costs work, one that is passed over a job: in
-		// doubt it is read again.
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchMaxBytes(DefaultReadBytes), kgo.FetchMaxWait(500*time.Millisecond), kgo.MaxConcurrentFetches(1),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { c.assigned(added[n.topics.Jobs]) }),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { c.revoked(gone[n.topics.Jobs]) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { c.lost(gone[n.topics.Jobs]) }),
-	)
-	if err != nil {
+	if c.cl, err = c.join(); err != nil {
 		c.cancel()
 		return err
 	}
@@ -118,6 +110,51 @@ func (n *Node) startCompactors() error {
 	return nil
 }
 
+// join makes the client that takes part in the group.
+func (c *compactors) join() (*kgo.Client, error) {
+	n := c.n
+	return newClient(n.client,
+		kgo.ConsumerGroup(CompactorGroup(n.deployment)), kgo.ConsumeTopics(n.topics.Jobs),
+		kgo.InstanceID(n.deployment+"."+n.opt.NodeID), kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.SessionTimeout(n.opt.SessionTimeout), kgo.HeartbeatInterval(min(n.opt.SessionTimeout/4, 3*time.Second)), kgo.RebalanceTimeout(n.opt.RebalanceTimeout),
+		kgo.DisableAutoCommit(),
+		// A message that is read again costs work, one that is passed over a job: in
+		// doubt it is read again.
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxBytes(DefaultReadBytes), kgo.FetchMaxWait(500*time.Millisecond), kgo.MaxConcurrentFetches(1),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { c.assigned(added[n.topics.Jobs]) }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { c.revoked(gone[n.topics.Jobs]) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { c.lost(gone[n.topics.Jobs]) }),
+	)
+}
+
+func (c *compactors) client() *kgo.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cl
+}
+
+// joinAgain takes part with a new client after the group took another process
+// for this node (mostFenced): it refuses the old one's member for ever. Nothing
+// is lost by two that throw each other out, so it is tried for ever.
+func (c *compactors) joinAgain(times int) {
+	wait := fencedWait << min(times-1, 6)
+	c.n.log.Warn("the group took another process for this node: one that was killed, whose last request came late, or one that runs with the same id; the node joins again",
+		"group", CompactorGroup(c.n.deployment), "node", c.n.opt.NodeID, "in", wait)
+	c.client().Close()
+	if sleep(c.ctx, wait) != nil {
+		return
+	}
+	cl, err := c.join()
+	if err != nil { // of options that were good before
+		c.n.fail(fmt.Errorf("group %s: join again: %w", CompactorGroup(c.n.deployment), err))
+		return
+	}
+	c.mu.Lock()
+	c.cl = cl
+	c.mu.Unlock()
+}
+
 // stop ends the work: jobs under way are given up, their outputs aborted, and the
 // group gives their messages to others at once. A worker has nothing to lose by
 // leaving.
@@ -133,7 +170,7 @@ func (c *compactors) stop(ctx context.Context) {
 }
 
 func (c *compactors) member() *member {
-	return &member{o: memberOptions{client: c.n.client, group: CompactorGroup(c.n.deployment)}, instance: c.n.deployment + "." + c.n.opt.NodeID, cl: c.cl}
+	return &member{o: memberOptions{client: c.n.client, group: CompactorGroup(c.n.deployment)}, instance: c.n.deployment + "." + c.n.opt.NodeID, cl: c.client(), ended: make(chan struct{})}
 }
 
 func (c *compactors) assigned(ps []int32) {
@@ -236,18 +273,26 @@ func (c *compactors) commit(ctx context.Context, ps []int32) {
 
 // read takes messages for as long as workers are free.
 func (c *compactors) read() {
+	times := 0
 	for c.ctx.Err() == nil {
 		if c.n.wait != nil {
 			if c.n.wait(c.ctx) != nil {
 				return
 			}
 		}
-		fetches := c.cl.PollRecords(c.ctx, jobsAtATime)
+		fetches := c.client().PollRecords(c.ctx, jobsAtATime)
+		fenced := false
 		fetches.EachError(func(_ string, p int32, err error) {
+			fenced = fenced || errors.Is(err, kerr.FencedInstanceID)
 			if c.ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 				c.n.log.Warn("jobs cannot be read; it is tried again", "partition", p, "error", err)
 			}
 		})
+		if fenced {
+			times++
+			c.joinAgain(times)
+			continue
+		}
 		if fetches.NumRecords() == 0 && len(fetches.Errors()) > 0 {
 			if sleep(c.ctx, retryMin) != nil {
 				return
@@ -272,11 +317,8 @@ func (c *compactors) read() {
 func (c *compactors) take(r *kgo.Record) *jobTask {
 	t := &jobTask{offset: r.Offset, ack: make(chan error, 1)}
 	if !record.IsHeartbeat(r.Value) {
-		d := new(record.Dispatch)
-		if err := record.DecodeDispatch(r.Value, d); err != nil {
+		if err := t.decode(r.Value); err != nil {
 			c.n.log.Warn("a message of the jobs topic cannot be read; it is passed over", "partition", r.Partition, "offset", r.Offset, "error", err)
-		} else {
-			t.d = d
 		}
 	}
 	c.mu.Lock()
@@ -338,12 +380,9 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 	began := time.Now()
 	var err error
 	for try, wait := 1, retryMin; ; try, wait = try+1, min(4*wait, retryMax) {
-		tracing, end := c.n.opt.Traces.span(ctx, "compact", attribute.String("varve.table", t.d.Table), attribute.Int64("varve.plan", t.d.Job.Plan),
+		tracing, end := c.n.opt.Traces.span(ctx, t.kind(), attribute.String("varve.table", t.d.Table), attribute.Int64("varve.plan", t.d.Job.Plan),
 			attribute.Int64("varve.item", int64(t.d.Job.Item)), attribute.Int64("varve.rows", total.Load()))
-		t.result, err = c.exec.Execute(tracing, t.d, func(p compactor.Progress) {
-			rows.Store(p.Rows)
-			total.Store(p.TotalRows)
-		})
+		err = c.once(tracing, t, &rows, &total)
 		end(err)
 		if err == nil || ctx.Err() != nil || forGood(err) || try == jobTries {
 			break
@@ -361,6 +400,9 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 		c.n.log.Error("a job is given up", "table", t.d.Table, "plan", t.d.Job.Plan, "item", t.d.Job.Item, "attempt", t.d.Job.Attempt, "again", again, "error", err)
 		c.n.metrics.jobDone(t.d.Table, "failed", nil, 0)
 		return c.release(ctx, t.d, again) == nil
+	}
+	if t.find != nil {
+		return c.tellFound(ctx, t, began)
 	}
 	select {
 	case c.done <- t:
@@ -388,7 +430,7 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 
 // forGood says whether trying a job again cannot help.
 func forGood(err error) bool {
-	for _, is := range []error{compactor.ErrDispatch, compactor.ErrNotSorted, compactor.ErrClaim, compactor.ErrJob, objstore.ErrNotFound, processors.ErrBodyAltered} {
+	for _, is := range []error{compactor.ErrDispatch, finder.ErrDispatch, compactor.ErrNotSorted, compactor.ErrClaim, compactor.ErrJob, objstore.ErrNotFound, processors.ErrBodyAltered} {
 		if errors.Is(err, is) {
 			return true
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -97,25 +99,46 @@ type memberOptions struct {
 	revoked func(ctx context.Context, gone map[string][]int32)
 	lost    func(gone map[string][]int32)
 	fatal   func(error)
+	log     *slog.Logger
 }
 
 // member is this node's part in one group.
 type member struct {
 	o        memberOptions
 	instance string
-	cl       *kgo.Client
+	ended    chan struct{} // closed with the membership
 
 	mu       sync.Mutex
+	cl       *kgo.Client
+	fenced   []time.Time // by other processes, lately
 	sessions int64
 	session  chan struct{} // closed when the next one begins
 	topics   map[string]bool
 	closed   bool
 }
 
+// A member may be thrown out by its own node's process of before: what that one
+// had sent to a broker that was away may come after the new one's request, and
+// the group takes the sender for the newer. So a member joins again some times;
+// two processes that live throw each other out until one has had enough.
+const (
+	mostFenced   = 3
+	fencedWindow = 10 * time.Minute
+	fencedWait   = time.Second // before the first time; twice as long before each other
+)
+
 // joinGroup makes a member. It takes part once it is subscribed to a topic.
 func joinGroup(o memberOptions) (*member, error) {
-	m := &member{o: o, instance: o.deployment + "." + o.node, session: make(chan struct{}), topics: map[string]bool{}}
-	cl, err := newClient(o.client,
+	m := &member{o: o, instance: o.deployment + "." + o.node, ended: make(chan struct{}), session: make(chan struct{}), topics: map[string]bool{}}
+	var err error
+	m.cl, err = m.join()
+	return m, err
+}
+
+// join makes the client that takes part.
+func (m *member) join() (*kgo.Client, error) {
+	o := &m.o
+	return newClient(o.client,
 		kgo.ConsumerGroup(o.group),
 		kgo.InstanceID(m.instance),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
@@ -138,11 +161,13 @@ func joinGroup(o memberOptions) (*member, error) {
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { m.o.lost(gone) }),
 		kgo.WithHooks(m),
 	)
-	if err != nil {
-		return nil, err
-	}
-	m.cl = cl
-	return m, nil
+}
+
+// client is the one that takes part now.
+func (m *member) client() *kgo.Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cl
 }
 
 func (m *member) began(added map[string][]int32) {
@@ -166,9 +191,9 @@ func (m *member) revoked(gone map[string][]int32) {
 // handover is how long giving partitions back may take.
 func (m *member) handover() time.Duration { return m.o.rebalance / 2 }
 
-// OnGroupManageError sees what ends a session. That this node's id is used
-// twice does not mend itself: each would throw the other out for ever. Nor does
-// a session timeout that the brokers do not allow.
+// OnGroupManageError sees what ends a session. That another process has this
+// node's id ends the member unless that one goes (mostFenced): each would throw
+// the other out for ever. So does a session timeout that the brokers do not allow.
 func (m *member) OnGroupManageError(err error) {
 	switch {
 	case errors.Is(err, kerr.InvalidSessionTimeout):
@@ -176,9 +201,53 @@ func (m *member) OnGroupManageError(err error) {
 		m.o.fatal(fmt.Errorf("%w: group %s: the brokers refuse a session timeout of %s: it must be from their group.min.session.timeout.ms to their group.max.session.timeout.ms (6s to 30m unless they were set); give another one with --session-timeout",
 			ErrConfig, m.o.group, m.o.session))
 	case errors.Is(err, kerr.FencedInstanceID):
-		go m.close()
-		m.o.fatal(fmt.Errorf("%w: group %s has a newer member with the id %s; give each node a data folder or a --node-id of its own, and stop this one or the other", ErrNodeID, m.o.group, m.o.node))
+		m.throwOut()
 	}
+}
+
+// throwOut joins again under the node's id, or gives up.
+func (m *member) throwOut() {
+	now := time.Now()
+	m.mu.Lock()
+	m.fenced = slices.DeleteFunc(m.fenced, func(at time.Time) bool { return now.Sub(at) > fencedWindow })
+	m.fenced = append(m.fenced, now)
+	times := len(m.fenced)
+	m.mu.Unlock()
+	if times > mostFenced {
+		go m.close()
+		m.o.fatal(fmt.Errorf("%w: group %s has a newer member with the id %s, and took %d times in %s another process for this node; give each node a data folder or a --node-id of its own, and stop this one or the other",
+			ErrNodeID, m.o.group, m.o.node, times, fencedWindow))
+		return
+	}
+	wait := fencedWait << (times - 1)
+	m.o.log.Warn("the group took another process for this node: one that was killed, whose last request came late, or one that runs with the same id; the node joins again",
+		"group", m.o.group, "node", m.o.node, "in", wait, "time", times, "of", mostFenced)
+	go m.joinAgain(wait)
+}
+
+// joinAgain takes part with a new client: the group refuses the old one's member
+// for ever. Its partitions were lost before.
+func (m *member) joinAgain(wait time.Duration) {
+	m.client().Close()
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-m.ended:
+		return
+	case <-t.C:
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	cl, err := m.join()
+	if err != nil { // of options that were good before
+		m.o.fatal(fmt.Errorf("group %s: join again: %w", m.o.group, err))
+		return
+	}
+	m.cl = cl
+	cl.AddConsumeTopics(slices.Collect(maps.Keys(m.topics))...)
 }
 
 // subscribe makes these the topics whose partitions the member wants.
@@ -201,11 +270,12 @@ func (m *member) subscribe(topics []string) {
 	for _, t := range less {
 		delete(m.topics, t)
 	}
+	cl := m.cl
 	m.mu.Unlock()
 	if len(less) > 0 {
-		m.cl.PurgeTopicsFromConsuming(less...)
+		cl.PurgeTopicsFromConsuming(less...)
 	}
-	m.cl.AddConsumeTopics(more...)
+	cl.AddConsumeTopics(more...)
 }
 
 // rejoin joins the group again and returns once a new session has begun, or ctx
@@ -215,7 +285,7 @@ func (m *member) rejoin(ctx context.Context) error {
 	next := m.session
 	m.mu.Unlock()
 	for {
-		m.cl.ForceRebalance()
+		m.client().ForceRebalance()
 		t := time.NewTimer(rejoinAgain)
 		select {
 		case <-next:
@@ -238,13 +308,14 @@ func (m *member) commit(ctx context.Context, topic string, offsets map[int32]int
 	}
 	ctx, cancel := context.WithTimeout(ctx, groupTimeout)
 	defer cancel()
-	info, err := (&Admin{cl: m.cl}).Topic(ctx, topic)
+	cl := m.client()
+	info, err := (&Admin{cl: cl}).Topic(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("commit offsets of group %s: %w", m.o.group, err)
 	}
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.InstanceID = m.o.group, &m.instance
-	req.MemberID, req.Generation = m.cl.GroupMetadata()
+	req.MemberID, req.Generation = cl.GroupMetadata()
 	rt := kmsg.NewOffsetCommitRequestTopic()
 	rt.Topic, rt.TopicID = topic, info.ID
 	for p, o := range offsets {
@@ -253,7 +324,7 @@ func (m *member) commit(ctx context.Context, topic string, offsets map[int32]int
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, m.cl)
+	resp, err := req.RequestWith(ctx, cl)
 	if err == nil {
 		for _, t := range resp.Topics {
 			for _, p := range t.Partitions {
@@ -273,9 +344,11 @@ func (m *member) close() {
 	m.mu.Lock()
 	was := m.closed
 	m.closed = true
+	cl := m.cl
 	m.mu.Unlock()
 	if !was {
-		m.cl.Close()
+		close(m.ended)
+		cl.Close()
 	}
 }
 

@@ -381,6 +381,59 @@ func TestSameNodeID(t *testing.T) {
 	}
 }
 
+// TestLateJoin: a process that was killed had asked to join under the node's id,
+// and the group hears of that after the node itself. The node joins again, and
+// goes on.
+func TestLateJoin(t *testing.T) {
+	ctx := groupContext(t)
+	b := openBroker(t, t.TempDir())
+	n := groupNode(ctx, t, NodeOptions{Brokers: []string{b.Addr()}, Warehouse: t.TempDir(), Partitions: 1, NodeID: "again"})
+	eventually(ctx, t, "the node has the state", func() bool { return len(n.openStateList()) == 1 })
+	late := func(group, topic string, client func() *kgo.Client) {
+		t.Helper()
+		first := client()
+		dead, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.ConsumerGroup(group), kgo.InstanceID(n.stateGroup.m.instance),
+			kgo.ConsumeTopics(topic), kgo.Balancers(kgo.CooperativeStickyBalancer()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(ctx, t, "the node joined "+group+" again", func() bool { return client() != first })
+		dead.Close() // it leaves nothing: a static member stays
+	}
+	late(StateGroup(n.deployment), n.topics.Transactions, n.stateGroup.m.client)
+	eventually(ctx, t, "the compactors have the jobs", func() bool {
+		n.compactors.mu.Lock()
+		defer n.compactors.mu.Unlock()
+		return len(n.compactors.held) > 0
+	})
+	late(CompactorGroup(n.deployment), n.topics.Jobs, n.compactors.client)
+	eventually(ctx, t, "the compactors have the jobs again", func() bool {
+		n.compactors.mu.Lock()
+		defer n.compactors.mu.Unlock()
+		return len(n.compactors.held) > 0
+	})
+	eventually(ctx, t, "the node has the state again", func() bool { return len(n.openStateList()) == 1 })
+	produceRows(ctx, t, n, "rows", 50, 10)
+	info, _, err := n.EnsureTable(ctx, testDefinition("rows"))
+	if err == nil {
+		err = n.Ingest(ctx, info)
+	}
+	if err == nil {
+		err = n.WaitLoaded(ctx, "rows", nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-n.Fatal():
+		t.Error("the node failed: ", err)
+	default:
+	}
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSessionTimeoutRefused: a node whose session timeout the brokers do not
 // allow never gets any work; it ends and says why.
 func TestSessionTimeoutRefused(t *testing.T) {

@@ -41,7 +41,7 @@ func (n *Node) memberOptions(group string, assigned func(map[string][]int32), re
 	return memberOptions{
 		client: n.client, group: group, node: n.opt.NodeID, deployment: n.deployment,
 		session: n.opt.SessionTimeout, rebalance: n.opt.RebalanceTimeout,
-		assigned: assigned, revoked: revoked, lost: lost, fatal: n.fail,
+		assigned: assigned, revoked: revoked, lost: lost, fatal: n.fail, log: n.log,
 	}
 }
 

@@ -1,6 +1,7 @@
 package endtoend
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -40,11 +41,13 @@ const clusterNodes = 4
 
 func (w *clusterWorld) log(i int) string { return filepath.Join(w.dir, fmt.Sprintf("node-%d.log", i)) }
 
+func (w *clusterWorld) data(i int) string { return filepath.Join(w.dir, fmt.Sprintf("n%d", i)) }
+
 func (w *clusterWorld) startNode(i int) {
 	w.t.Helper()
 	o := w.order
 	o.NodeID = fmt.Sprintf("n%d", i)
-	o.Data = filepath.Join(w.dir, o.NodeID)
+	o.Data = w.data(i)
 	w.nodes[i] = startChild(w.t, &o, w.log(i))
 }
 
@@ -72,6 +75,17 @@ func (w *clusterWorld) killNode(i int) {
 		w.sigkill++
 	}
 	w.nodes[i] = nil
+}
+
+// revive starts nodes again that gave up: see killNode.
+func (w *clusterWorld) revive() {
+	w.t.Helper()
+	for _, i := range w.up() {
+		if len(w.nodes[i].ended) > 0 {
+			w.killNode(i)
+			w.startNode(i)
+		}
+	}
 }
 
 func (w *clusterWorld) up() []int {
@@ -117,8 +131,9 @@ func away(r *rand.Rand, p *testcluster.Proxy) {
 
 // TestCluster: one node of a deployment becomes four, then two; they are killed,
 // stalled beyond their session and robbed of their disks, brokers are killed,
-// store and catalog fail, and other programs write to the table, while events
-// come in and files are compacted. In the end the table holds what the events
+// store and catalog fail, other programs write to the table, and the source topic
+// of a second table gains partitions and is divided anew, while events come in and
+// files are compacted. In the end the table holds what the events
 // ask for, each applied once; every snapshot on the way was right; nothing that
 // a snapshot names is missing, what lies around unnamed belongs to attempts that
 // did not come to their end, and what the other programs did is there.
@@ -127,7 +142,7 @@ func TestCluster(t *testing.T) {
 	s := seed(t)
 	r := rng(s, 77)
 	began := time.Now()
-	first := []string{"scale to 4", "kill", "stall", "foreign", "broker", "wipe", "catalog", "scale to 2", "store"} // each once, also in the short form
+	first := []string{"scale to 4", "reshard", "kill", "stall", "reshard", "foreign", "broker", "wipe", "catalog", "scale to 2", "store"} // each once, also in the short form
 	steps := count(t, "VARVE_CLUSTER_STEPS", len(first), len(first))
 	long := steps > 20
 	kafka := testcluster.Start(t, 3)
@@ -153,14 +168,10 @@ func TestCluster(t *testing.T) {
 	stopEvents := p.start(kafka.Brokers()...)
 	disturb(t, "catalog", catalog, 10)
 	var others *foreigners
+	grows := &growing{resharded: newResharded(s)}
 	for step := range steps {
 		time.Sleep(time.Duration(200+r.IntN(1500)) * time.Millisecond)
-		for _, j := range w.up() {
-			if len(w.nodes[j].ended) > 0 { // it gave up: see killNode
-				w.killNode(j)
-				w.startNode(j)
-			}
-		}
+		w.revive()
 		up := w.up()
 		i := up[r.IntN(len(up))]
 		kind := "kill"
@@ -171,10 +182,12 @@ func TestCluster(t *testing.T) {
 			kind = "scale to 4"
 		case step == steps*7/10:
 			kind = "scale to 2"
+		case long && (step == steps/5 || step == steps/2):
+			kind = "reshard"
 		case step == steps*9/10:
 			kind = "foreign" // by a clock that is ahead
 		case r.IntN(10) < 4:
-			kind = []string{"wipe", "wipe", "stall", "broker", "down", "up", "store", "catalog", "foreign", "foreign"}[r.IntN(10)]
+			kind = []string{"wipe", "wipe", "stall", "broker", "down", "up", "store", "catalog", "foreign", "reshard"}[r.IntN(10)]
 		}
 		switch kind {
 		case "kill":
@@ -182,7 +195,7 @@ func TestCluster(t *testing.T) {
 			w.startNode(i)
 		case "wipe":
 			w.killNode(i)
-			if err := os.RemoveAll(filepath.Join(w.dir, fmt.Sprintf("n%d", i))); err != nil {
+			if err := os.RemoveAll(w.data(i)); err != nil {
 				t.Fatal(err)
 			}
 			w.startNode(i)
@@ -221,6 +234,8 @@ func TestCluster(t *testing.T) {
 			reference.Kill()
 			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
 			reference.Restart()
+		case "reshard":
+			grows.reshard(longContext(t), w)
 		case "foreign":
 			if others == nil {
 				others = startForeigners(t, reference, l, load.def.Name, long)
@@ -248,13 +263,16 @@ func TestCluster(t *testing.T) {
 	o.Data, o.NodeID = filepath.Join(w.dir, "last"), "last"
 	options := o.options(testLog(t, slog.LevelError))
 	options.LeaveGroups = true
+	if grows.partitions > 0 {
+		p.beside = append(p.beside, func(ctx context.Context, n *topology.Node) *history { return grows.check(ctx, n, t) })
+	}
 	got := p.settleAll(options, l)
 	foreign := map[string]int{}
 	if others != nil {
 		others.check(longContext(t))
 		foreign = others.did
 	}
-	t.Logf("figures: %d steps in %s: %v; %d SIGKILLs; stalls of %v; faults of the store %v, of the catalog %v; other writers %v; %v events acknowledged, %d with an effect or dead; %d records with rows, %d commits, jobs %+v; %d live rows",
-		steps, time.Since(began).Round(time.Second), w.counts, w.sigkill, w.stalled, storeFaults, catalogFaults, foreign, p.acked, got.events, len(got.history.appends),
+	t.Logf("figures: %d steps in %s: %v; %d SIGKILLs; stalls of %v; faults of the store %v, of the catalog %v; other writers %v; %d divisions of a topic; %v events acknowledged, %d with an effect or dead; %d records with rows, %d commits, jobs %+v; %d live rows",
+		steps, time.Since(began).Round(time.Second), w.counts, w.sigkill, w.stalled, storeFaults, catalogFaults, foreign, grows.divided, p.acked, got.events, len(got.history.appends),
 		len(got.history.commits), got.jobs, got.rows)
 }

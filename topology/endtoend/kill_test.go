@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,6 +88,10 @@ func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) settled 
 	settle(ctx, t, n, f, m)
 	time.Sleep(firstPlan - time.Since(began))
 	published(ctx, t, n, p.w.def.Name)
+	var others []*history
+	for _, x := range p.beside {
+		others = append(others, x(ctx, n))
+	}
 	h := readHistory(ctx, t, n, p.w.def.Name)
 	jobs := countJobs(ctx, t, n, p.w.def.Name)
 	location := n.Store().Location("")
@@ -95,7 +100,14 @@ func (p *eventProducer) settleAll(o topology.NodeOptions, lake *s3Lake) settled 
 		lake.copyTo(t, filepath.Join(o.Data, "lake"))
 	}
 	h.outside = o.Remote != nil
+	if len(others) > 0 {
+		h.folder = strings.ReplaceAll(p.w.def.Name, ".", "/")
+	}
 	audit(t, o.Data, h)
+	for _, x := range others {
+		x.outside = h.outside
+		audit(t, o.Data, x)
+	}
 	replaySame(ctx, t, topology.ReplayOptions{Brokers: o.Brokers, Deployment: o.Deployment, Outside: h.outside}, o.Data, location, o.Partitions, nil)
 	return settled{events: m.good + m.bad, rows: len(m.lines(nil)), history: h, jobs: jobs}
 }
@@ -114,7 +126,7 @@ const firstPlan = 3 * time.Second
 // published waits until a table has no open job and nothing to publish.
 func published(ctx context.Context, t *testing.T, n *topology.Node, table string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(longTime / 2); ; time.Sleep(50 * time.Millisecond) {
 		info, err := n.Table(ctx, table)
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +135,7 @@ func published(ctx context.Context, t *testing.T, n *topology.Node, table string
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("after a minute: %d jobs open, changes %t, pending cut %+v", info.OpenJobs, info.Changes, info.Pending)
+			t.Fatalf("it never came to rest: %d jobs open, changes %t, pending cut %+v", info.OpenJobs, info.Changes, info.Pending)
 		}
 	}
 }
@@ -135,6 +147,8 @@ type eventProducer struct {
 	seed uint64
 
 	pause time.Duration // between twenty events; default 10 ms
+	// beside hold the deployment's other tables against what they must be in the end.
+	beside []func(context.Context, *topology.Node) *history
 
 	mu    sync.Mutex
 	acked map[int32]int64 // end of what the broker acknowledged

@@ -183,6 +183,7 @@ type history struct {
 	commits []commit
 	outputs map[string]bool // names of files in completions that were accepted, at least in part
 	outside bool            // published to an outside catalog
+	folder  string          // of the table in the lake, "": there is no other table
 }
 
 type appended struct {

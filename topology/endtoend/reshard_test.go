@@ -30,6 +30,15 @@ type resharded struct {
 	rows    map[int]string
 }
 
+func newResharded(seed uint64) *resharded {
+	x := &resharded{r: rng(seed, 6), newest: map[int]int{}, rows: map[int]string{}}
+	x.def = definition("shop.grows", source.RowsJSON, []schemas.Field{
+		{Name: "id", Type: schemas.Of(schemas.Long)}, {Name: "ver", Type: schemas.Of(schemas.Long)}, {Name: "qty", Type: schemas.Of(schemas.Int)},
+	})
+	x.def.Order = schemas.Order{Kind: schemas.OrderByColumn, Column: 2}
+	return x
+}
+
 // events are upserts, deletes and late events of keys that lie in the partition
 // that where gives.
 func (x *resharded) events(n int, where func(id int) int) func() (*topology.SourceEvent, error) {
@@ -61,9 +70,18 @@ func (x *resharded) events(n int, where func(id int) int) func() (*topology.Sour
 	}
 }
 
-func (x *resharded) produce(t *testing.T, n *topology.Node, events, partitions int) {
+// broker is whatever knows the deployment's brokers.
+type broker interface{ Brokers() []string }
+
+func (x *resharded) produce(t *testing.T, n broker, events, partitions int) {
 	t.Helper()
-	by := func(id int) int { return id % partitions }
+	x.produceBy(t, n, events, partitions, partitions)
+}
+
+// produceBy is by a producer that knows of so many partitions only.
+func (x *resharded) produceBy(t *testing.T, n broker, events, known, partitions int) {
+	t.Helper()
+	by := func(id int) int { return id % known }
 	if _, err := topology.ProduceTo(longContext(t), topology.ClientOptions{Brokers: n.Brokers()}, x.def.SourceTopic, partitions, x.events(events, by), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +97,7 @@ func (x *resharded) check(t *testing.T, n *topology.Node, what string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := readers.Read(ctx, readers.IcebergGo, info.Head.MetadataPath, readers.Options{})
+	got, err := readLake(ctx, readers.IcebergGo, info.Head.MetadataPath, readers.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +109,7 @@ func (x *resharded) check(t *testing.T, n *topology.Node, what string) {
 	diff(t, what, got.Sorted(), want)
 }
 
-func (x *resharded) grow(t *testing.T, n *topology.Node, partitions int) {
+func (x *resharded) grow(t *testing.T, n broker, partitions int) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Brokers()...))
 	if err != nil {
@@ -132,7 +150,7 @@ func (x *resharded) reshard(t *testing.T, n *topology.Node, partitions int) {
 
 // ask deletes keys by a request: up to the newest version that was made so far,
 // or, of a table that has read all events, whatever is there. It does not wait.
-func (x *resharded) ask(t *testing.T, n *topology.Node, valued bool, ids ...int) {
+func (x *resharded) ask(t *testing.T, n *topology.Conn, valued bool, ids ...int) {
 	t.Helper()
 	ctx := longContext(t)
 	info, err := n.Table(ctx, x.def.Name)
@@ -198,11 +216,7 @@ func (x *resharded) verify(t *testing.T, n *topology.Node, o topology.VerifyOpti
 // The same again, and by a node with an empty folder.
 func TestReshard(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
-		x := &resharded{r: rng(seed(t), 6), newest: map[int]int{}, rows: map[int]string{}}
-		x.def = definition("shop.grows", source.RowsJSON, []schemas.Field{
-			{Name: "id", Type: schemas.Of(schemas.Long)}, {Name: "ver", Type: schemas.Of(schemas.Long)}, {Name: "qty", Type: schemas.Of(schemas.Int)},
-		})
-		x.def.Order = schemas.Order{Kind: schemas.OrderByColumn, Column: 2}
+		x := newResharded(seed(t))
 		ctx := longContext(t)
 		data, lake := dataDir(t), dataDir(t)
 		deployment := ""
@@ -236,15 +250,11 @@ func TestReshard(t *testing.T) {
 			}
 			x.grow(t, n, partitions)
 			x.produce(t, n, 100, partitions)
-			by := at
-			if _, err := topology.ProduceTo(ctx, topology.ClientOptions{Brokers: n.Brokers()}, x.def.SourceTopic, partitions,
-				x.events(100, func(id int) int { return id % by }), nil); err != nil {
-				t.Fatal(err)
-			}
+			x.produceBy(t, n, 100, at, partitions)
 			at = partitions
-			x.ask(t, n, true, 3, 7, 11, 59) // the division waits until its old shards have answered
+			x.ask(t, &n.Conn, true, 3, 7, 11, 59) // the division waits until its old shards have answered
 			x.reshard(t, n, partitions)
-			x.ask(t, n, true, 4, 7, 12) // and its new shards have keys of everyone
+			x.ask(t, &n.Conn, true, 4, 7, 12) // and its new shards have keys of everyone
 			x.produce(t, n, 300, partitions)
 			if n.Embedded() {
 				if info, err = n.Table(ctx, x.def.Name); err == nil {
@@ -255,7 +265,7 @@ func TestReshard(t *testing.T) {
 				}
 			}
 			x.check(t, n, fmt.Sprint("divided into ", partitions))
-			x.ask(t, n, false, 1, 13, 22, 31)
+			x.ask(t, &n.Conn, false, 1, 13, 22, 31)
 			waitUntil(t, "the request is answered", func() bool {
 				info, err := n.Table(ctx, x.def.Name)
 				if err != nil {
