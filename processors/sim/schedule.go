@@ -50,6 +50,9 @@ func (w *World) step() error {
 	if w.opt.Imports && w.rng.Intn(25) == 0 {
 		return w.addSome()
 	}
+	if w.opt.Time && w.rng.Intn(12) == 0 {
+		return w.timeStep()
+	}
 	if w.opt.Jobs && w.rng.Intn(4) == 0 {
 		return w.jobStep()
 	}
