@@ -55,7 +55,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
-		record.TypeExpireSnapshots: 1, record.TypeRollback: 1,
+		record.TypeExpireSnapshots: 1, record.TypeRollback: 1, record.TypeDeleteWhere: 1, record.TypeRowsFound: 1,
 	},
 }
 
@@ -261,7 +261,7 @@ func (s *Store) decide(r *Record, t int64, msg *record.OutcomeMessage) (outcomeO
 		body, s.bodyRead = r.Body, true
 	}
 
-	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob
+	needsID := typ != record.TypeAppendRows && typ != record.TypeCompleteJob && typ != record.TypeRowsFound
 	var digest [16]byte
 	if needsID {
 		if env.Request.IsZero() || env.OffsetSeen < -1 || env.OffsetSeen >= r.Offset {
@@ -431,6 +431,10 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.catalogBase(r, t, tab, v.(*record.CatalogBase), msg)
 	case record.TypeDeletePositions:
 		return s.deletePositions(r, tab, v.(*record.DeletePositions))
+	case record.TypeDeleteWhere:
+		return s.deleteWhere(r, tab, v.(*record.DeleteWhere))
+	case record.TypeRowsFound:
+		return s.rowsFound(r, tab, v.(*record.RowsFound))
 	case record.TypePlanJobs:
 		return s.planJobs(r, tab, v.(*record.PlanJobs))
 	case record.TypeCompleteJob:

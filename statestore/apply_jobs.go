@@ -205,7 +205,7 @@ func strategyName(s string) bool {
 
 // notice tells Commit's caller that an attempt can be dispatched.
 func (s *Store) notice(t *table, id jobID, j *openJob) {
-	s.jobsDue = append(s.jobsDue, JobNotice{t.name, t.id, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}})
+	s.jobsDue = append(s.jobsDue, JobNotice{t.name, t.id, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}, j.find})
 }
 
 func (s *Store) assign(c *chunk, file uint64, id jobID) {
@@ -250,6 +250,13 @@ func (s *Store) releaseJob(r *Record, t *table, p *record.ReleaseJob) (outcomeOf
 			}
 			s.notice(t, id, j)
 			s.effect('R', t.id, id.plan, int64(id.item), int64(j.attempt))
+			continue
+		}
+		if j.find {
+			s.effect('R', t.id, id.plan, int64(id.item), 0)
+			if err := s.giveUp(r, t, id.plan); err != nil {
+				return outcomeOf{}, err
+			}
 			continue
 		}
 		for k := range j.inputs {
@@ -345,6 +352,9 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 	id, j, reason, err := s.attempt(t, x.Job)
 	if err != nil || reason != record.ReasonNone {
 		return c, reason, err
+	}
+	if j.find {
+		return c, record.NoJob, nil
 	}
 	if t.def.SchemaByID(x.SchemaID) == nil {
 		return c, record.SchemaUnknown, nil

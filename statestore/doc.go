@@ -46,6 +46,13 @@
 // AppendRows. What changed since the last cut is a pair of 128-bit maps a
 // chunk.
 //
+// # Find jobs
+//
+// A table's open find jobs (C8, C10) stand in its state, each with the file id
+// behind its newest part; the parts are open jobs like those of compactions, with
+// the files that they read. Which files those are follows from their entries at any
+// later time: the record that added them, and the job that took them out.
+//
 // # Cuts
 //
 // The batch of an accepted Cut freezes the difference to the last committed

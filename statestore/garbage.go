@@ -162,6 +162,9 @@ func (s *Store) keeper(t *table, x *leftObject) (Kept, error) {
 	if x.kind != record.GarbageFile {
 		return Kept{}, nil
 	}
+	if len(t.finds) > 0 && x.left > t.finds[0].offset {
+		return Kept{KeptByJob, [2]int64{t.finds[0].offset}}, nil
+	}
 	if k := t.indexKeeper(x.left); k.By != KeptByNothing {
 		return k, nil
 	}

@@ -16,8 +16,9 @@ type jobID struct {
 	item int32
 }
 
-// openJob is a job that is not completed (F1).
+// openJob is a job that is not completed (F1), or a part of a find job (C8).
 type openJob struct {
+	find     bool // a part of a find job: it takes no file
 	attempt  int32
 	since    int64 // offset of the record that asked for this attempt
 	sequence int64 // the table's last sequence number at the plan (S3)
@@ -68,9 +69,19 @@ func deadHash(set []byte) (h [16]byte) {
 	return h
 }
 
+// How an open job is written.
+const (
+	openCompaction = 1
+	openPart       = 2
+)
+
 func (j *openJob) encode() []byte {
 	var e enc
-	e.u(1)
+	if j.find {
+		e.u(openPart)
+	} else {
+		e.u(openCompaction)
+	}
 	e.i(int64(j.attempt))
 	e.i(j.since)
 	e.i(j.sequence)
@@ -94,10 +105,11 @@ func (j *openJob) encode() []byte {
 
 func decodeOpenJob(b []byte) (*openJob, error) {
 	d := dec{b: b}
-	if d.u() != 1 {
+	kind := d.u()
+	if kind != openCompaction && kind != openPart {
 		d.fail()
 	}
-	j := &openJob{attempt: int32(d.i()), since: d.i(), sequence: d.i(), tuple: uint32(d.u()), target: d.i(), strategy: d.str()}
+	j := &openJob{find: kind == openPart, attempt: int32(d.i()), since: d.i(), sequence: d.i(), tuple: uint32(d.u()), target: d.i(), strategy: d.str()}
 	for n := d.count(); n > 0; n-- {
 		in := jobInput{file: d.u(), lo: d.i(), hi: d.i(), rows: d.i()}
 		if d.bool() {
@@ -162,6 +174,7 @@ type JobNotice struct {
 	Table   string
 	TableID int64
 	Job     record.JobID
+	Find    bool // a part of a find job (C8), for FindDispatch
 }
 
 // JobInfo is an open job.
@@ -197,7 +210,7 @@ func (s *Store) openJobs(tableID int64) (all []JobInfo, err error) {
 	}
 	return all, s.eachOpenJob(tableID, func(id jobID, j *openJob) error {
 		x := JobInfo{
-			JobNotice: JobNotice{t.name, tableID, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}},
+			JobNotice: JobNotice{t.name, tableID, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}, j.find},
 			Strategy:  j.strategy, Inputs: len(j.inputs), Since: j.since,
 		}
 		for i := range j.inputs {
@@ -233,6 +246,26 @@ func (s *Store) eachOpenJob(tableID int64, fn func(jobID, *openJob) error) error
 	return nil
 }
 
+// maxRemembered is how many facts are remembered.
+const maxRemembered = 1 << 12
+
+// remembered gets facts that never change once they are there: the inputs of
+// jobs mostly share their partition and their writer.
+func (s *Store) remembered(key []byte) ([]byte, error) {
+	if b, ok := s.facts[string(key)]; ok {
+		return b, nil
+	}
+	b, err := s.get(key)
+	if err != nil || b == nil {
+		return b, err
+	}
+	if s.facts == nil || len(s.facts) >= maxRemembered {
+		s.facts = map[string][]byte{}
+	}
+	s.facts[string(key)] = b
+	return b, nil
+}
+
 // Dispatch is what a worker needs for an attempt at a job, less where the
 // definition lies; nil when the attempt is not open any more. Its dead sets are
 // whole, whatever their size. def is the table's definition, not to be changed.
@@ -245,7 +278,7 @@ func (s *Store) Dispatch(n *JobNotice) (d *record.Dispatch, def *schemas.Definit
 	}
 	id := jobID{n.Job.Plan, n.Job.Item}
 	j, err := s.openJob(t.id, id)
-	if err != nil || j == nil || j.attempt != n.Job.Attempt {
+	if err != nil || j == nil || j.attempt != n.Job.Attempt || j.find {
 		return nil, nil, err
 	}
 	d = &record.Dispatch{
@@ -253,28 +286,35 @@ func (s *Store) Dispatch(n *JobNotice) (d *record.Dispatch, def *schemas.Definit
 		TargetBytes: j.target, Strategy: j.strategy,
 	}
 	for i := range j.inputs {
-		in := &j.inputs[i]
-		c, err := s.chunk(t.id, in.file)
+		y, spec, err := s.dispatchInput(t, &j.inputs[i])
 		if err != nil {
 			return nil, nil, err
 		}
-		f := c.find(in.file)
-		if f == nil {
-			return nil, nil, fmt.Errorf("%w: input %d of a job", ErrCorrupt, in.file)
-		}
-		x := FrozenFile{ID: f.id, Name: c.name(f.id)}
-		if err := describe(s.get, t.id, &x, f.tuple); err != nil {
-			return nil, nil, err
-		}
-		d.SpecID = x.SpecID
-		y := record.DispatchInput{
-			File: f.id, Path: t.def.Location + "/data/" + x.FileName(t.id), Rows: f.rows, Bytes: f.bytes, Lo: in.lo, Hi: in.hi,
-			FirstRowID: f.rowID, Sequence: f.sequence,
-		}
+		d.SpecID = spec
 		if y.Dead, err = jobBase(s.get, t.id, id, j, i); err != nil {
 			return nil, nil, err
 		}
 		d.Inputs = append(d.Inputs, y)
 	}
 	return d, t.def, nil
+}
+
+// dispatchInput is an input as a worker needs it, less its dead positions.
+func (s *Store) dispatchInput(t *table, in *jobInput) (y record.DispatchInput, spec int32, err error) {
+	c, err := s.chunk(t.id, in.file)
+	if err != nil {
+		return y, 0, err
+	}
+	f := c.find(in.file)
+	if f == nil {
+		return y, 0, fmt.Errorf("%w: input %d of a job", ErrCorrupt, in.file)
+	}
+	x := FrozenFile{ID: f.id, Name: c.name(f.id)}
+	if err := describe(s.remembered, t.id, &x, f.tuple); err != nil {
+		return y, 0, err
+	}
+	return record.DispatchInput{
+		File: f.id, Path: t.def.Location + "/data/" + x.FileName(t.id), Rows: f.rows, Bytes: f.bytes, Lo: in.lo, Hi: in.hi,
+		FirstRowID: f.rowID, Sequence: f.sequence,
+	}, x.SpecID, nil
 }

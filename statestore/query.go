@@ -37,6 +37,7 @@ type TableInfo struct {
 	Resharding *Resharding // nil: none; not to be changed
 	Base       *ShardBase  // nil: none; not to be changed
 	Rolled     int64       // offset of the newest Rollback, 0 none
+	Finds      []FindInfo  // open find jobs, ascending by offset
 }
 
 // ShardInfo is a shard's state.
@@ -69,6 +70,7 @@ func (t *table) info() *TableInfo {
 	}
 	i.Refs = slices.Clone(t.refs.all)
 	i.Resharding, i.Base, i.Rolled = t.resharding, t.base, t.rolled
+	i.Finds = t.findInfos()
 	if t.pending != nil {
 		p := *t.pending
 		i.Pending = &p

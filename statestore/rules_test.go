@@ -19,7 +19,7 @@ var tableRules = map[string]int{"V": 7, "M": 5, "S": 14, "T": 5, "W": 6}
 var inactive = map[string]string{
 	"F7": "jobs: parts of files", "F8": "splits",
 	"H1": "files by another path", "H2": "foreign snapshots", "H3": "foreign snapshots", "H4": "foreign snapshots",
-	"C8": "find jobs", "E2": "erasure", "G1": "rollback", "G5": "truncating the log",
+	"E2": "erasure", "G1": "rollback", "G5": "truncating the log",
 	"T3": "imports", "W5": "outside catalogs", "W6": "version 2 companions",
 }
 

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.BadRollback; r++ {
+	for r := record.ReasonNone; r <= record.GivenUp; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -333,6 +333,13 @@ func (s *script) commit(t *testing.T) string {
 		}
 		if m.Derived {
 			text += fmt.Sprintf("\n  %s: the request @%d", m.Outcome.Code, m.Outcome.Numbers[0])
+			if m.Outcome.Reason != record.ReasonNone {
+				text += ", " + m.Outcome.Reason.String()
+			}
+			if m.Type == record.TypeDeleteWhere {
+				text += fmt.Sprintf(", %d rows died, %d files of %d rows were read", m.Outcome.Numbers[record.WhereRows], m.Outcome.Numbers[record.WhereFiles], m.Outcome.Numbers[record.WhereScanned])
+			}
+			s.reasons[m.Outcome.Reason] = true
 		}
 	}
 	for _, c := range o.Cuts {
@@ -451,6 +458,10 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = &record.SnapshotFailed{Cut: a.num("cut", p.Cut), Build: a.num("build", p.Build), Attempt: a.num("attempt", 1), Cause: a.str("cause", "store")}
 	case "base":
 		v = s.baseFrom(t, a)
+	case "where":
+		v = whereFrom(a)
+	case "found":
+		v = s.foundFrom(a)
 	case "plan":
 		p := planFrom(a)
 		s.wholeFiles(t, a.table(), p)
@@ -481,7 +492,7 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 	env.TableID = a.num("table-id", env.TableID)
 	env.TypeVersion = uint16(a.num("type-version", 1))
 	env.Type = record.Type(a.num("type", int64(record.TypeOf(v))))
-	if env.Type != record.TypeAppendRows && env.Type != record.TypeCompleteJob {
+	if env.Type != record.TypeAppendRows && env.Type != record.TypeCompleteJob && env.Type != record.TypeRowsFound {
 		env.Request = requestID(a.num("id", int64(len(s.log))))
 		if a.has("no-id") {
 			env.Request = record.RequestID{}

@@ -248,12 +248,22 @@ func (s *script) jobsText(t *testing.T, id int64) string {
 	var b strings.Builder
 	if err := s.st.OpenJobs(id, func(j *statestore.JobInfo) error {
 		fmt.Fprintf(&b, "job %d %d, attempt %d since @%d: %d inputs, %d rows\n", j.Job.Plan, j.Job.Item, j.Job.Attempt, j.Since, j.Inputs, j.Rows)
-		d, _, err := s.st.Dispatch(&j.JobNotice)
-		if err != nil {
-			return err
+		var inputs []record.DispatchInput
+		if j.Find {
+			d, _, err := s.st.FindDispatch(&j.JobNotice)
+			if err != nil {
+				return err
+			}
+			inputs = d.Inputs
+		} else {
+			d, _, err := s.st.Dispatch(&j.JobNotice)
+			if err != nil {
+				return err
+			}
+			inputs = d.Inputs
 		}
-		for i := range d.Inputs {
-			in := &d.Inputs[i]
+		for i := range inputs {
+			in := &inputs[i]
 			fmt.Fprintf(&b, "  %s [%d,%d), row id %d, sequence %d", fileName(in.File), in.Lo, in.Hi, in.FirstRowID, in.Sequence)
 			if len(in.Dead) > 0 {
 				fmt.Fprintf(&b, ", without %s", positionText(t, in.Dead))

@@ -73,6 +73,7 @@ type table struct {
 	content     contentSum // of what the head lists
 	settled     int64      // requests by key that were answered, ever
 	rolled      int64      // offset of the newest Rollback, 0 none
+	finds       []find     // open, ascending by offset
 	pending     *PendingCut
 	changed     bool // some chunk has a change mark
 	totals      totals
@@ -158,7 +159,7 @@ type openDelete struct {
 	asked  []shardID
 }
 
-const tableLayout = 4
+const tableLayout = 5
 
 func (t *table) encode() []byte {
 	var e enc
@@ -232,6 +233,10 @@ func (t *table) encode() []byte {
 	t.content.encode(&e)
 	e.i(t.settled)
 	e.i(t.rolled)
+	e.u(uint64(len(t.finds)))
+	for i := range t.finds {
+		t.finds[i].encode(&e)
+	}
 	return e.b
 }
 
@@ -337,6 +342,9 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	t.metaChange, t.metaFrozen = d.i(), d.i()
 	t.content = decContent(&d)
 	t.settled, t.rolled = d.i(), d.i()
+	for n := d.count(); n > 0; n-- {
+		t.finds = append(t.finds, decFind(&d))
+	}
 	return t, d.done("table state")
 }
 

@@ -112,6 +112,7 @@ func (n *Node) serveAdmin() (*adminServer, error) {
 	mux := n.monitorHandler(MonitorOptions{Profiles: n.opt.Monitor.Profiles})
 	mux.HandleFunc("POST /checkpoints", n.serveCheckpoint)
 	mux.HandleFunc("POST /compact", n.serveCompact)
+	mux.HandleFunc("POST /count-where", n.serveCountWhere)
 	mux.HandleFunc("POST /rollback", n.serveRollback)
 	mux.HandleFunc("POST /truncate", n.serveTruncate)
 	mux.HandleFunc("GET /jobs", n.serveJobs)

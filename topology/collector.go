@@ -126,7 +126,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descAttempts, float64(attempts), t.Name)
 		gauge(descTableWait, one(st.Waiting[t.Name] != ""), t.Name)
-		gauge(descDeleteReq, float64(len(t.Requests)), t.Name)
+		gauge(descDeleteReq, float64(len(t.Requests)+len(t.Finds)), t.Name)
 		gauge(descOpenJobs, float64(t.OpenJobs), t.Name)
 		counter(descEvents, t.Counts.Events, t.Name)
 		counter(descUpserts, t.Counts.Upserts, t.Name)

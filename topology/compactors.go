@@ -17,6 +17,7 @@ import (
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/compactor"
+	"github.com/varve-io/varve/processors/finder"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/objstore"
 )
@@ -45,6 +46,7 @@ func CompactorGroup(deployment string) string { return deployment + ".compactors
 type compactors struct {
 	n      *Node
 	exec   *compactor.Executor
+	finder *finder.Executor
 	tasks  chan *jobTask
 	done   chan *jobTask
 	ctx    context.Context
@@ -72,14 +74,16 @@ type jobTask struct {
 	part   *jobPartition
 	offset int64
 	over   bool
-	d      *record.Dispatch
+	d      *record.Dispatch     // of a part of a find job what both kinds have
+	find   *record.FindDispatch // nil: a compaction
 	result *compactor.Done
+	found  *record.RowsFound
 	ack    chan error
 }
 
 func (n *Node) startCompactors() error {
 	c := &compactors{
-		n: n, exec: &compactor.Executor{Store: n.store, Bodies: n.bodies}, tasks: make(chan *jobTask), done: make(chan *jobTask),
+		n: n, exec: &compactor.Executor{Store: n.store, Bodies: n.bodies}, finder: &finder.Executor{Store: n.store, Bodies: n.bodies}, tasks: make(chan *jobTask), done: make(chan *jobTask),
 		held: map[int32]*jobPartition{},
 	}
 	c.ctx, c.cancel = context.WithCancel(n.ctx)
@@ -313,11 +317,8 @@ func (c *compactors) read() {
 func (c *compactors) take(r *kgo.Record) *jobTask {
 	t := &jobTask{offset: r.Offset, ack: make(chan error, 1)}
 	if !record.IsHeartbeat(r.Value) {
-		d := new(record.Dispatch)
-		if err := record.DecodeDispatch(r.Value, d); err != nil {
+		if err := t.decode(r.Value); err != nil {
 			c.n.log.Warn("a message of the jobs topic cannot be read; it is passed over", "partition", r.Partition, "offset", r.Offset, "error", err)
-		} else {
-			t.d = d
 		}
 	}
 	c.mu.Lock()
@@ -379,12 +380,9 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 	began := time.Now()
 	var err error
 	for try, wait := 1, retryMin; ; try, wait = try+1, min(4*wait, retryMax) {
-		tracing, end := c.n.opt.Traces.span(ctx, "compact", attribute.String("varve.table", t.d.Table), attribute.Int64("varve.plan", t.d.Job.Plan),
+		tracing, end := c.n.opt.Traces.span(ctx, t.kind(), attribute.String("varve.table", t.d.Table), attribute.Int64("varve.plan", t.d.Job.Plan),
 			attribute.Int64("varve.item", int64(t.d.Job.Item)), attribute.Int64("varve.rows", total.Load()))
-		t.result, err = c.exec.Execute(tracing, t.d, func(p compactor.Progress) {
-			rows.Store(p.Rows)
-			total.Store(p.TotalRows)
-		})
+		err = c.once(tracing, t, &rows, &total)
 		end(err)
 		if err == nil || ctx.Err() != nil || forGood(err) || try == jobTries {
 			break
@@ -402,6 +400,9 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 		c.n.log.Error("a job is given up", "table", t.d.Table, "plan", t.d.Job.Plan, "item", t.d.Job.Item, "attempt", t.d.Job.Attempt, "again", again, "error", err)
 		c.n.metrics.jobDone(t.d.Table, "failed", nil, 0)
 		return c.release(ctx, t.d, again) == nil
+	}
+	if t.find != nil {
+		return c.tellFound(ctx, t, began)
 	}
 	select {
 	case c.done <- t:
@@ -429,7 +430,7 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 
 // forGood says whether trying a job again cannot help.
 func forGood(err error) bool {
-	for _, is := range []error{compactor.ErrDispatch, compactor.ErrNotSorted, compactor.ErrClaim, compactor.ErrJob, objstore.ErrNotFound, processors.ErrBodyAltered} {
+	for _, is := range []error{compactor.ErrDispatch, finder.ErrDispatch, compactor.ErrNotSorted, compactor.ErrClaim, compactor.ErrJob, objstore.ErrNotFound, processors.ErrBodyAltered} {
 		if errors.Is(err, is) {
 			return true
 		}

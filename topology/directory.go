@@ -259,18 +259,18 @@ func (d *directory) fold(x *processors.Decided) error {
 		return nil
 	}
 	d.head.Offset, d.head.TimeMs, d.head.Chain = m.Offset, m.TimeMs, m.Chain
-	if m.Outcome.Code != record.Accepted {
-		return nil
-	}
-	if err := d.foldAccepted(m, x); err != nil {
-		return err
-	}
-	if divided {
-		d.change(m, func(t *statestore.TableInfo) { t.Divide(m.Offset) })
+	if m.Outcome.Code == record.Accepted {
+		if err := d.foldAccepted(m, x); err != nil {
+			return err
+		}
+		if divided {
+			d.change(m, func(t *statestore.TableInfo) { t.Divide(m.Offset) })
+		}
 	}
 	if len(settled) > 0 {
 		d.change(m, func(t *statestore.TableInfo) {
 			t.Requests = slices.DeleteFunc(slices.Clone(t.Requests), func(o int64) bool { return slices.Contains(settled, o) })
+			t.Finds = slices.DeleteFunc(slices.Clone(t.Finds), func(f statestore.FindInfo) bool { return slices.Contains(settled, f.Offset) })
 		})
 	}
 	return nil
@@ -303,6 +303,28 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 		return nil
 	case record.TypeDeleteKeys:
 		d.change(m, func(t *statestore.TableInfo) { t.Requests = append(slices.Clone(t.Requests), m.Offset) })
+		return nil
+	case record.TypeDeleteWhere:
+		d.change(m, func(t *statestore.TableInfo) {
+			t.Finds = append(slices.Clone(t.Finds), statestore.FindInfo{Offset: m.Offset})
+		})
+		return nil
+	case record.TypeRowsFound:
+		d.change(m, func(t *statestore.TableInfo) {
+			if m.Outcome.Changed {
+				t.LastChange, t.Changes = m.Offset, true
+			}
+			n := m.Outcome.Numbers
+			if len(n) <= record.WhereScanned {
+				return
+			}
+			t.Finds = slices.Clone(t.Finds)
+			for i := range t.Finds {
+				if f := &t.Finds[i]; f.Offset == n[record.WhereFind] {
+					f.Rows, f.Files, f.Scanned = n[record.WhereRows], n[record.WhereFiles], n[record.WhereScanned]
+				}
+			}
+		})
 		return nil
 	}
 	v, err := d.content(x)

@@ -194,10 +194,11 @@ func (k *jobDesk) read(ctx context.Context, r *jobReader, wait time.Duration) er
 			k.mu.Unlock()
 			return
 		}
-		var d record.Dispatch
-		if record.DecodeDispatch(value, &d) != nil || d.Partition != k.w.partition {
+		var t jobTask
+		if t.decode(value) != nil || t.d.Partition != k.w.partition {
 			return
 		}
+		d := t.d
 		k.mu.Lock()
 		if x := k.watched[d.Job]; x != nil && x.notice.TableID == d.TableID && !x.sent {
 			x.sent, x.sentAt = true, time.UnixMilli(timeMs)
@@ -221,18 +222,14 @@ func (k *jobDesk) send(ctx context.Context) error {
 		if again {
 			continue
 		}
-		d, err := k.dispatcher.Dispatch(ctx, n)
-		var value []byte
-		if err == nil && d != nil {
-			value, err = record.EncodeDispatch(nil, d)
-		}
+		value, err := k.message(ctx, n)
 		if err != nil {
 			k.mu.Lock()
 			k.due = append(k.due, due[i:]...)
 			k.mu.Unlock()
 			return fmt.Errorf("dispatch job %d.%d of table %s: %w", n.Job.Plan, n.Job.Item, n.Table, err)
 		}
-		if d == nil { // done, or released, meanwhile
+		if value == nil { // done, or released, meanwhile
 			k.mu.Lock()
 			delete(k.watched, n.Job)
 			k.mu.Unlock()
@@ -241,7 +238,7 @@ func (k *jobDesk) send(ctx context.Context) error {
 		k.mu.Lock()
 		x.sentAt = time.Now()
 		k.mu.Unlock()
-		k.w.n.sendJob(ctx, d.TableID, &d.Job, value, func(err error) {
+		k.w.n.sendJob(ctx, n.TableID, &n.Job, value, func(err error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			if err == nil {
@@ -254,6 +251,23 @@ func (k *jobDesk) send(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// message is what the jobs topic is told of an attempt, nil when it is not open
+// any more.
+func (k *jobDesk) message(ctx context.Context, n *statestore.JobNotice) ([]byte, error) {
+	if n.Find {
+		d, err := k.dispatcher.Find(ctx, n)
+		if err != nil || d == nil {
+			return nil, err
+		}
+		return record.EncodeFind(nil, d)
+	}
+	d, err := k.dispatcher.Dispatch(ctx, n)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	return record.EncodeDispatch(nil, d)
 }
 
 // jobKey names a job in the jobs topic.

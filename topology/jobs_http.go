@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,6 +124,11 @@ func RequestJobs(ctx context.Context, data, table string) ([]JobStatus, error) {
 const maxAnswer = 256 << 20
 
 func askNode(ctx context.Context, data, method, path string, q url.Values, into any) error {
+	return askNodeWith(ctx, data, method, path, q, nil, into)
+}
+
+// askNodeWith is askNode with a body, as JSON.
+func askNodeWith(ctx context.Context, data, method, path string, q url.Values, body, into any) error {
 	c, _, err := Dial(ctx, data, ClientOptions{})
 	if err != nil {
 		return err
@@ -137,7 +143,15 @@ func askNode(ctx context.Context, data, method, path string, q url.Values, into 
 	if f == nil {
 		return fmt.Errorf("%w: %s", ErrNotRunning, data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, f.Admin+path+"?"+q.Encode(), nil)
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("ask the node: %w", err)
+		}
+		content = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, f.Admin+path+"?"+q.Encode(), content)
 	if err != nil {
 		return fmt.Errorf("ask the node: %w", err)
 	}

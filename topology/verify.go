@@ -411,7 +411,7 @@ func (v *verifier) note(ctx context.Context, r *statestore.Record, m *record.Out
 		return nil
 	}
 	switch m.Type {
-	case record.TypeAppendRows, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeAddFiles:
+	case record.TypeAppendRows, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound, record.TypeAddFiles:
 		v.touched[m.TableID] = m.Offset
 	case record.TypeSkipSource:
 		v.skipped[m.TableID] = true

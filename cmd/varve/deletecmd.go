@@ -28,26 +28,43 @@ func (a *app) deleteCommand() *cobra.Command {
 		where    string
 		order    string
 		noWait   bool
+		dryRun   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "delete TABLE",
-		Short: "Delete rows by their keys",
+		Short: "Delete rows by their keys, or by a condition",
 		Long: "Puts a request into the log that every shard of the table answers: rows whose keys it\n" +
 			"names, and that came before it, go. Waits until all have answered and a snapshot shows\n" +
 			"it, unless --no-wait. With --order, versions of a larger ordering value stay.\n\n" +
 			"--keys reads a file of one key a line (- for stdin): a JSON object of the key columns,\n" +
 			"or for a key of one column the value alone. On a stopped data folder the command\n" +
-			"starts a node for itself.",
-		Example: "  varve delete shop.orders --key order_id=1005\n" +
+			"starts a node for itself.\n\n" +
+			"--where deletes the rows that the table has at the request, and of which the condition\n" +
+			"is true, also in tables without a key; versions that come later stay. Workers (nodes\n" +
+			"with the role compactor) read the files, in parts, and snapshots show it part by part.\n" +
+			"Conditions are comparisons of columns with values (=, !=, <, <=, >, >=, IN, IS NULL),\n" +
+			"joined by AND, OR and NOT, with parentheses; texts stand in 'quotes'. A comparison with\n" +
+			"a null is not true, nor is NOT of it. --dry-run counts the rows, and deletes none.",
+		Example: "  varve delete shop.orders --where \"country = 'x' AND amount < 5\" --dry-run\n" +
+			"  varve delete shop.orders --key order_id=1005\n" +
 			"  varve delete shop.lines --key order_id=1005,line=2 --key order_id=1005,line=3\n" +
 			"  varve delete shop.customers --keys forget.txt --no-wait",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case where != "" && (len(keys) > 0 || keysFile != "" || order != ""):
+				return usagef("--where goes with no --key, --keys or --order")
 			case where != "":
-				return usagef("--where is not built yet; find the keys with \"varve scan %s --where …\" and give them with --keys", args[0])
+				return a.withTables(cmd.Context(), args[:1], jobRoles, func(s *session) error {
+					if dryRun {
+						return a.countWhere(cmd.Context(), s, args[0], where)
+					}
+					return a.deleteWhere(cmd.Context(), s, args[0], where, noWait)
+				})
+			case dryRun:
+				return usagef("--dry-run goes with --where")
 			case len(keys) == 0 && keysFile == "":
-				return usagef("name the keys with --key or --keys")
+				return usagef("name the keys with --key or --keys, or the rows with --where")
 			}
 			return a.withTables(cmd.Context(), args[:1], allRoles, func(s *session) error {
 				return a.deleteKeys(cmd.Context(), s, args[0], keys, keysFile, order, noWait)
@@ -59,10 +76,8 @@ func (a *app) deleteCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVar(&keys, "key", nil, "a key as `column=value`[,column=value]; may be repeated")
 	f.StringVar(&keysFile, "keys", "", "`file` of one key a line")
-	f.StringVar(&where, "where", "", "rows for which this `expression` holds")
-	if err := f.MarkHidden("where"); err != nil { // not built yet; the flag only tells the way round
-		panic(err)
-	}
+	f.StringVar(&where, "where", "", "rows of which this `condition` is true")
+	f.BoolVar(&dryRun, "dry-run", false, "count the rows that --where names, and delete none")
 	f.StringVar(&order, "order", "", "the request's ordering `value`, on a table with an ordering column")
 	f.BoolVar(&noWait, "no-wait", false, "end once the request is accepted")
 	return cmd

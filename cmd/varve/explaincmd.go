@@ -124,7 +124,7 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 		return nil
 	}
 	switch o.Type {
-	case record.TypeAppendRows, record.TypeDeleteKeys, record.TypeSnapshotCommitted, record.TypeCompleteJob, record.TypeDeletePositions:
+	case record.TypeAppendRows, record.TypeDeleteKeys, record.TypeSnapshotCommitted, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound:
 	default:
 		return nil
 	}
@@ -155,6 +155,8 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 		}
 		return e.died(line, v.Deletes) // of its own files too
 	case *record.DeletePositions:
+		return e.died(line, v.Deletes)
+	case *record.RowsFound:
 		return e.died(line, v.Deletes)
 	case *record.DeleteKeys:
 		b, err := e.s.Bodies().Get(ctx, &v.Keys)

@@ -120,7 +120,7 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 			waits = why
 		}
 		tables.rows = append(tables.rows, []any{t.Name, t.Rows - t.Dead, t.Files, t.Vectors, byteSize(t.Bytes), idOrNull(t.Head.SnapshotID), millisOrNull(t.Head.TimestampMs),
-			t.Pending == nil && !t.Changes, pending, attempts, waits, failed, failure, int64(len(t.Requests)), t.OpenJobs, t.Counts.LateIgnored, deadLetters(&t.Counts)})
+			t.Pending == nil && !t.Changes, pending, attempts, waits, failed, failure, int64(len(t.Requests) + len(t.Finds)), t.OpenJobs, t.Counts.LateIgnored, deadLetters(&t.Counts)})
 	}
 	for _, p := range slices.Sorted(maps.Keys(st.Stopped)) {
 		if st.Error == "" {

@@ -197,7 +197,7 @@ func tableObject(t *statestore.TableInfo, shards *rowset) object {
 		{"commit_interval_ms", d.CommitIntervalMs}, {"tombstone_ttl_ms", d.TombstoneTTLMs}, {"retention_ms", d.RetentionMs}, {"retention_snapshots", d.RetentionCount},
 		{"rows", t.Rows - t.Dead}, {"records", t.Rows}, {"deleted", t.Dead}, {"files", t.Files}, {"vectors", t.Vectors}, {"bytes", byteSize(t.Bytes)},
 		{"events", t.Counts.Events}, {"late_ignored", t.Counts.LateIgnored}, {"dead_letters", deadLetters(&t.Counts)},
-		{"snapshots", int64(len(t.Snapshots))}, {"requests_open", int64(len(t.Requests))},
+		{"snapshots", int64(len(t.Snapshots))}, {"requests_open", int64(len(t.Requests) + len(t.Finds))},
 	}
 	o = append(o, headFields(t)...)
 	return append(o, field{"columns", columnRows(d.Schema().AppendJSON(nil))}, field{"partition_fields", specs}, field{"shards", shards}, field{"properties", properties})

@@ -148,6 +148,10 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%d objects of the collection at %d are deleted", v.Objects, v.Collect)
 	case *record.DeletePositions:
 		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
+	case *record.DeleteWhere:
+		return "rows of which a predicate holds"
+	case *record.RowsFound:
+		return fmt.Sprintf("part %d of the find job at %d: %d rows read, rows of %d files", v.Job.Item, v.Job.Plan, v.Rows, len(v.Deletes))
 	case *record.SkipSource:
 		return fmt.Sprintf("%s/%d [%d, %d)", v.Shard.Topic, v.Shard.Partition, v.From, v.To)
 	case *record.Reshard:

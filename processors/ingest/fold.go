@@ -379,11 +379,14 @@ func (s *Shard) foldSibling(ctx context.Context, m *record.OutcomeMessage, a *re
 	return s.foldBlocks(ctx, m, a.Deletes, true)
 }
 
-// positions folds a DeletePositions: deaths by another path.
+// positions folds a DeletePositions or what a find job found: deaths by another path.
 func (s *Shard) positions(ctx context.Context, d *processors.Decided) error {
 	v, err := s.content(ctx, d)
 	if err != nil {
 		return err
+	}
+	if found, ok := v.(*record.RowsFound); ok { // accepted as a whole
+		return s.foldBlocks(ctx, &d.Outcome, found.Deletes, false)
 	}
 	all := v.(*record.DeletePositions).Deletes
 	rejected := map[int]bool{}

@@ -15,6 +15,7 @@ import (
 	"github.com/varve-io/varve/schemas/forward"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/keyindex"
 )
 
@@ -27,8 +28,9 @@ type moved struct {
 }
 
 // movedMs is how long the way through a job is remembered, in ms of table time:
-// for as long, a sibling's block may name a file from before it.
-const movedMs = 24 * 3600 * 1000
+// for as long, a sibling's block, or what a find job found, may name a file from
+// before it.
+const movedMs = statestore.FindMs
 
 // moveRows is how many rows of an output are moved at a time.
 const moveRows = 1 << 16

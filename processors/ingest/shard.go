@@ -617,7 +617,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 			return err
 		}
 		return s.indexed(ctx, v.(*record.ShardIndex), ok)
-	case record.TypeDeletePositions:
+	case record.TypeDeletePositions, record.TypeRowsFound:
 		if ok || m.Outcome.Code == record.Partly {
 			return s.positions(ctx, d)
 		}

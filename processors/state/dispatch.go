@@ -37,26 +37,43 @@ func (p *Dispatcher) Dispatch(ctx context.Context, n *statestore.JobNotice) (*re
 	if err != nil || d == nil {
 		return nil, err
 	}
-	if d.Definition, err = p.definition(ctx, d, def); err != nil {
+	if d.Definition, err = p.definition(ctx, d.TableID, d.Table, def); err != nil {
 		return nil, err
 	}
-	for i := range d.Inputs {
-		in := &d.Inputs[i]
+	return d, p.storeDead(ctx, d.Inputs)
+}
+
+// Find is Dispatch for a part of a find job (C10).
+func (p *Dispatcher) Find(ctx context.Context, n *statestore.JobNotice) (*record.FindDispatch, error) {
+	d, def, err := p.Store.FindDispatch(n)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	if d.Definition, err = p.definition(ctx, d.TableID, d.Table, def); err != nil {
+		return nil, err
+	}
+	return d, p.storeDead(ctx, d.Inputs)
+}
+
+// storeDead brings large dead sets into the object store.
+func (p *Dispatcher) storeDead(ctx context.Context, inputs []record.DispatchInput) error {
+	for i := range inputs {
+		in := &inputs[i]
 		if len(in.Dead) <= maxInlineDead {
 			continue
 		}
 		ref, err := p.Bodies.Put(ctx, in.Dead)
 		if err != nil {
-			return nil, fmt.Errorf("dead rows of %s: %w", in.Path, err)
+			return fmt.Errorf("dead rows of %s: %w", in.Path, err)
 		}
 		in.Dead, in.DeadRef = nil, &ref
 	}
-	return d, nil
+	return nil
 }
 
 // definition writes a table's definition once, not for each of its jobs.
-func (p *Dispatcher) definition(ctx context.Context, d *record.Dispatch, def *schemas.Definition) (record.Ref, error) {
-	if s := p.stored[d.TableID]; s.def == def {
+func (p *Dispatcher) definition(ctx context.Context, tableID int64, table string, def *schemas.Definition) (record.Ref, error) {
+	if s := p.stored[tableID]; s.def == def {
 		return s.ref, nil
 	}
 	b, err := record.EncodeDefinition(nil, def)
@@ -65,11 +82,11 @@ func (p *Dispatcher) definition(ctx context.Context, d *record.Dispatch, def *sc
 	}
 	ref, err := p.Bodies.Put(ctx, b)
 	if err != nil {
-		return record.Ref{}, fmt.Errorf("definition of table %s: %w", d.Table, err)
+		return record.Ref{}, fmt.Errorf("definition of table %s: %w", table, err)
 	}
 	if p.stored == nil {
 		p.stored = map[int64]storedDefinition{}
 	}
-	p.stored[d.TableID] = storedDefinition{def, ref}
+	p.stored[tableID] = storedDefinition{def, ref}
 	return ref, nil
 }

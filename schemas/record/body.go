@@ -32,6 +32,10 @@ func New(t Type) any {
 		return new(RetireShard)
 	case TypeDeleteKeys:
 		return new(DeleteKeys)
+	case TypeDeleteWhere:
+		return new(DeleteWhere)
+	case TypeRowsFound:
+		return new(RowsFound)
 	case TypeCut:
 		return new(Cut)
 	case TypeSnapshotCommitted:
@@ -88,6 +92,10 @@ func TypeOf(v any) Type {
 		return TypeRetireShard
 	case DeleteKeys, *DeleteKeys:
 		return TypeDeleteKeys
+	case DeleteWhere, *DeleteWhere:
+		return TypeDeleteWhere
+	case RowsFound, *RowsFound:
+		return TypeRowsFound
 	case Cut, *Cut:
 		return TypeCut
 	case SnapshotCommitted, *SnapshotCommitted:
@@ -144,6 +152,10 @@ func walk(v visitor, x any) bool {
 		retireShardFields(v, r)
 	case *DeleteKeys:
 		deleteKeysFields(v, r)
+	case *DeleteWhere:
+		deleteWhereFields(v, r)
+	case *RowsFound:
+		rowsFoundFields(v, r)
 	case *Cut:
 		cutFields(v, r)
 	case *SnapshotCommitted:
@@ -192,6 +204,10 @@ func walk(v visitor, x any) bool {
 		retireShardFields(v, &r)
 	case DeleteKeys:
 		deleteKeysFields(v, &r)
+	case DeleteWhere:
+		deleteWhereFields(v, &r)
+	case RowsFound:
+		rowsFoundFields(v, &r)
 	case Cut:
 		cutFields(v, &r)
 	case SnapshotCommitted:
@@ -313,6 +329,20 @@ func DecodeKeysBody(b []byte, body *KeysBody) error {
 		return fmt.Errorf("KeysBody: %w: key %d does not ascend", ErrUndecodable, i)
 	}
 	return nil
+}
+
+// EncodeWhereBody appends a DeleteWhere's erasable body (E1).
+func EncodeWhereBody(dst []byte, body *WhereBody) ([]byte, error) {
+	w := binWriter{b: dst}
+	whereBodyFields(&w, body)
+	return w.b, w.err
+}
+
+// DecodeWhereBody reads into body.
+func DecodeWhereBody(b []byte, body *WhereBody) error {
+	r := binReader{b: b}
+	whereBodyFields(&r, body)
+	return r.finish("WhereBody")
 }
 
 // firstUnsorted is the first index whose key is not above the one before it, 0 when none.

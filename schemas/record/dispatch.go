@@ -8,6 +8,7 @@ import (
 // Forms of a message of the jobs topic: its value's first byte.
 const (
 	DispatchForm = 1
+	FindForm     = 2
 	// HeartbeatForm is that of a heartbeat; the high bit tells them apart.
 	HeartbeatForm = 0x81
 )
@@ -25,7 +26,21 @@ func EncodeDispatch(dst []byte, d *Dispatch) ([]byte, error) {
 // DecodeDispatch reads what EncodeDispatch wrote; byte fields alias b.
 // ErrNewerForm: written by a newer build. ErrUndecodable: checksum or form wrong.
 func DecodeDispatch(b []byte, d *Dispatch) error {
-	return decodeJobMessage(b, DispatchForm, "dispatch", func(v visitor) { dispatchFields(v, d) })
+	return decodeJobMessage(b, DispatchForm, FindForm, "dispatch", func(v visitor) { dispatchFields(v, d) })
+}
+
+// IsFind says whether a message of the jobs topic is a FindDispatch.
+func IsFind(value []byte) bool { return len(value) > 0 && value[0] == FindForm }
+
+// EncodeFind appends the value of a message of the jobs topic: form u8,
+// Avro of FindDispatch, CRC-32C u32 BE of both.
+func EncodeFind(dst []byte, d *FindDispatch) ([]byte, error) {
+	return encodeJobMessage(dst, FindForm, "find dispatch", func(v visitor) { findDispatchFields(v, d) })
+}
+
+// DecodeFind reads what EncodeFind wrote, with DecodeDispatch's errors.
+func DecodeFind(b []byte, d *FindDispatch) error {
+	return decodeJobMessage(b, FindForm, FindForm, "find dispatch", func(v visitor) { findDispatchFields(v, d) })
 }
 
 // EncodeHeartbeat appends the value of a message of the jobs topic: form u8,
@@ -36,7 +51,7 @@ func EncodeHeartbeat(dst []byte, h *Heartbeat) ([]byte, error) {
 
 // DecodeHeartbeat reads what EncodeHeartbeat wrote, with DecodeDispatch's errors.
 func DecodeHeartbeat(b []byte, h *Heartbeat) error {
-	return decodeJobMessage(b, HeartbeatForm, "heartbeat", func(v visitor) { heartbeatFields(v, h) })
+	return decodeJobMessage(b, HeartbeatForm, HeartbeatForm, "heartbeat", func(v visitor) { heartbeatFields(v, h) })
 }
 
 func encodeJobMessage(dst []byte, form byte, what string, fields func(visitor)) ([]byte, error) {
@@ -48,10 +63,10 @@ func encodeJobMessage(dst []byte, form byte, what string, fields func(visitor)) 
 	return binary.BigEndian.AppendUint32(w.b, checksum(nil, w.b[len(dst):])), nil
 }
 
-func decodeJobMessage(b []byte, form byte, what string, fields func(visitor)) error {
+func decodeJobMessage(b []byte, form, newest byte, what string, fields func(visitor)) error {
 	switch {
-	case len(b) > 0 && b[0] > form:
-		return fmt.Errorf("%s: %w: form %d, and this build reads up to %d", what, ErrNewerForm, b[0], form)
+	case len(b) > 0 && b[0] > newest:
+		return fmt.Errorf("%s: %w: form %d, and this build reads up to %d", what, ErrNewerForm, b[0], newest)
 	case len(b) < 1+crcSize || b[0] != form:
 		return fmt.Errorf("%s: %w: the value has no form", what, ErrUndecodable)
 	}

@@ -194,6 +194,17 @@ func deleteKeysFields(v visitor, r *DeleteKeys) {
 	optionalLong(v, "order", &r.HasOrder, &r.Order)
 }
 
+func deleteWhereFields(v visitor, r *DeleteWhere) {
+	nested(v, "where", &r.Where, refFields)
+	v.int32("schema_id", &r.SchemaID)
+}
+
+func rowsFoundFields(v visitor, r *RowsFound) {
+	nested(v, "job", &r.Job, jobIDFields)
+	v.long("rows", &r.Rows)
+	records(v, "deletes", &r.Deletes, minDeleteBlock, deleteBlockFields)
+}
+
 func cutFields(visitor, *Cut) {}
 
 func snapshotCommittedFields(v visitor, r *SnapshotCommitted) {
@@ -353,6 +364,18 @@ func dispatchFields(v visitor, d *Dispatch) {
 	records(v, "inputs", &d.Inputs, 9, dispatchInputFields)
 }
 
+func findDispatchFields(v visitor, d *FindDispatch) {
+	nested(v, "job", &d.Job, jobIDFields)
+	v.str("table", &d.Table)
+	v.long("table_id", &d.TableID)
+	v.int32("partition", &d.Partition)
+	v.uint32("apply_version", &d.ApplyVersion)
+	nested(v, "definition", &d.Definition, refFields)
+	v.int32("schema_id", &d.SchemaID)
+	nested(v, "where", &d.Where, refFields)
+	records(v, "inputs", &d.Inputs, 9, dispatchInputFields)
+}
+
 func dispatchInputFields(v visitor, i *DispatchInput) {
 	v.uint64("file", &i.File)
 	v.str("path", &i.Path)
@@ -404,6 +427,8 @@ func columnMetricsFields(v visitor, c *ColumnMetrics) {
 func keysBodyFields(v visitor, b *KeysBody) {
 	array(v, "keys", &b.Keys, 1, func(v visitor, k *[]byte) { v.bytes("", k) })
 }
+
+func whereBodyFields(v visitor, b *WhereBody) { v.str("predicate", &b.Predicate) }
 
 func propertyFields(v visitor, p *schemas.Property) {
 	v.str("key", &p.Key)

@@ -113,6 +113,10 @@ func goldenForm(name string, in []byte) (b, json []byte, err error) {
 					rowsBodyFields(x, r)
 				case *KeysBody:
 					keysBodyFields(x, r)
+				case *WhereBody:
+					whereBodyFields(x, r)
+				case *FindDispatch:
+					findDispatchFields(x, r)
 				case *Outcome:
 					outcomeFields(x, r)
 				case *Dispatch:

@@ -14,6 +14,7 @@ var typeNames = []string{
 	TypeExpireSnapshots: "ExpireSnapshots", TypeCollectFiles: "CollectFiles",
 	TypeFilesCollected: "FilesCollected", TypeRequestErasure: "RequestErasure",
 	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard", TypeAlterRefs: "AlterRefs",
+	TypeRowsFound: "RowsFound",
 }
 
 var codeNames = []string{
@@ -38,6 +39,7 @@ var reasonNames = []string{
 	ReshardOpen: "reshard open", BadReshard: "bad reshard",
 	Reachable: "reachable", NoCollection: "no collection",
 	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
+	BadPart: "bad part", GivenUp: "given up",
 }
 
 func nameOf(names []string, n int, what string) string {

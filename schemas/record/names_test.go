@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for got, want := range map[string]string{
-		Type(0).String(): "type 0", Type(32).String(): "type 32", Type(255).String(): "type 255",
+		Type(0).String(): "type 0", Type(99).String(): "type 99", Type(255).String(): "type 255",
 		Code(0).String(): "code 0", Code(6).String(): "code 6", Reason(999).String(): "reason 999",
 		Undecodable.String(): "undecodable", NotActive.String(): "not active", IDReused.String(): "id reused",
 		TooOld.String(): "too old", NoBase.String(): "no base", OutOfRange.String(): "out of range",

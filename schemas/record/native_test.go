@@ -44,6 +44,11 @@ func forms() []form {
 		encode: func(dst []byte, v any) ([]byte, error) { return EncodeKeysBody(dst, v.(*KeysBody)) },
 		decode: func(b []byte) (any, error) { v := new(KeysBody); return v, DecodeKeysBody(b, v) },
 	}, form{
+		name:   "WhereBody",
+		fresh:  func() any { return new(WhereBody) },
+		encode: func(dst []byte, v any) ([]byte, error) { return EncodeWhereBody(dst, v.(*WhereBody)) },
+		decode: func(b []byte) (any, error) { v := new(WhereBody); return v, DecodeWhereBody(b, v) },
+	}, form{
 		name:   "Definition",
 		fresh:  func() any { return new(schemas.Definition) },
 		encode: func(dst []byte, v any) ([]byte, error) { return EncodeDefinition(dst, v.(*schemas.Definition)) },
@@ -62,6 +67,21 @@ func forms() []form {
 			all := append([]byte{DispatchForm}, b...)
 			v := new(Dispatch)
 			return v, DecodeDispatch(binary.BigEndian.AppendUint32(all, checksum(nil, all)), v)
+		},
+	}, form{
+		name:  "FindDispatch",
+		fresh: func() any { return new(FindDispatch) },
+		encode: func(dst []byte, v any) ([]byte, error) {
+			b, err := EncodeFind(nil, v.(*FindDispatch))
+			if err != nil {
+				return dst, err
+			}
+			return append(dst, b[1:len(b)-crcSize]...), nil
+		},
+		decode: func(b []byte) (any, error) {
+			all := append([]byte{FindForm}, b...)
+			v := new(FindDispatch)
+			return v, DecodeFind(binary.BigEndian.AppendUint32(all, checksum(nil, all)), v)
 		},
 	}, form{
 		name:  "Heartbeat",

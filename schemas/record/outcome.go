@@ -10,7 +10,7 @@ const (
 	Partly   Code = 2 // some items of a batch record
 	Rejected Code = 3
 	Already  Code = 4 // a repeated request or append (L9, A8): nothing changed
-	Settled  Code = 5 // derived: every shard asked has answered a DeleteKeys (A5), or is drained for a Reshard (A6)
+	Settled  Code = 5 // derived: every shard asked has answered a DeleteKeys (A5), or is drained for a Reshard (A6); a find job is over (C8)
 )
 
 // Reason is why, from a closed list. The numbers are for ever.
@@ -77,6 +77,9 @@ const (
 	SnapshotHeld Reason = 53 // number 0: one that is the head, or that a branch or tag names
 	BadRef       Reason = 54 // number 0: 1 order, 2 name, 3 another kind, 4 not there, 5 too many
 	BadRollback  Reason = 55 // number 0: 1 form, 2 a file, 3 a vector, 4 not what the snapshot lists; 1: which
+	// Of RowsFound, and of the derived outcome of a DeleteWhere (C8).
+	BadPart Reason = 56 // number 0: block; it names a file or position that is not of the part, or comes twice
+	GivenUp Reason = 57 // settled, but a part could not be read: its rows stay
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -117,6 +120,15 @@ const (
 	RollbackUnread // events of after the target, which are not read again
 	RollbackUndone // requests by key that were answered after the target
 	RollbackTo     // snapshot id
+)
+
+// Numbers of an accepted DeleteWhere's outcome, of an accepted RowsFound's, and
+// of the derived outcome that ends the find job (C8).
+const (
+	WhereFind    = iota // offset of the DeleteWhere; in its own outcome how many files the table has
+	WhereRows           // rows that died by now, by all parts; in its own outcome how many rows its files have
+	WhereFiles          // files that were read by now
+	WhereScanned        // rows in them
 )
 
 // Numbers of an accepted ClaimShard's outcome.

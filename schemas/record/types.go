@@ -41,6 +41,7 @@ const (
 	TypeErasureProgress   Type = 29
 	TypeReshard           Type = 30
 	TypeAlterRefs         Type = 31
+	TypeRowsFound         Type = 32
 )
 
 // Form is the envelope's form; a newer one is "not active" (L8).
@@ -324,6 +325,22 @@ type DeleteKeys struct {
 	Order    int64
 }
 
+// DeleteWhere opens a find job (C8): the rows that the table has at this record's
+// offset, and of which a predicate holds, die, whatever their keys. The
+// predicate is user data and lies in an erasable body (WhereBody), E1.
+type DeleteWhere struct {
+	Where    Ref
+	SchemaID int32 // the schema version that names and types of the predicate mean
+}
+
+// RowsFound is what a part of a find job found, and ends it (C8). Positions are
+// against the files that the part was to read, and follow their rows (P2).
+type RowsFound struct {
+	Job     JobID // plan: offset of the DeleteWhere, item: the part
+	Rows    int64 // that were looked at
+	Deletes []DeleteBlock
+}
+
 // Cut asks for a snapshot (C1).
 type Cut struct{}
 
@@ -554,6 +571,20 @@ type Dispatch struct {
 	Inputs       []DispatchInput
 }
 
+// FindDispatch is a message of the jobs topic: one attempt at a part of a find
+// job. Dead of an input are rows that need no look; which they are changes nothing.
+type FindDispatch struct {
+	Job          JobID
+	Table        string
+	TableID      int64
+	Partition    int32 // of the transactions topic
+	ApplyVersion uint32
+	Definition   Ref
+	SchemaID     int32
+	Where        Ref
+	Inputs       []DispatchInput
+}
+
 // Heartbeat is a message of the jobs topic: a worker has an attempt at a job in hand.
 type Heartbeat struct {
 	Job       JobID
@@ -600,3 +631,7 @@ type RowsBody struct {
 
 // KeysBody is a DeleteKeys' erasable body: canonical keys, ascending, distinct.
 type KeysBody struct{ Keys [][]byte }
+
+// WhereBody is a DeleteWhere's erasable body: the predicate, as package
+// predicate reads it.
+type WhereBody struct{ Predicate string }

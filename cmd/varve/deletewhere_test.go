@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// deleted is what varve delete --where shows.
+type deleted struct {
+	Offset      int64
+	Settled     bool
+	Rows        int64 `json:"rows"`
+	RowsDeleted int64 `json:"rows_deleted"`
+	Files       int64
+	RowsRead    int64 `json:"rows_read"`
+}
+
+func deleteWhere(t *testing.T, args ...string) (d deleted) {
+	t.Helper()
+	text := run(t, append([]string{"delete", "--output", "json"}, args...)...)
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return d
+}
+
+// TestDeleteWhere: rows go by a condition (C8, C10), on a stopped folder and by a
+// running node, in tables with and without a key, before and after a compaction;
+// iceberg-go reads what is left.
+func TestDeleteWhere(t *testing.T) {
+	for _, how := range []string{"--key", "--append-only"} {
+		t.Run(how, func(t *testing.T) {
+			data := t.TempDir()
+			load := func(from, to int, name string) {
+				var b strings.Builder
+				for i := from; i < to; i++ {
+					note := fmt.Sprintf(`"%s %d"`, name, i)
+					if i%5 == 0 {
+						note = "null"
+					}
+					fmt.Fprintf(&b, `{"id":%d,"n":%d,"note":%s}`+"\n", i, i%10, note)
+				}
+				args := []string{"load", "--data", data, "--table", "t", "--format", "rows-json", writeFile(t, fmt.Sprintf("%d.jsonl", from), b.String())}
+				switch {
+				case from > 0:
+				case how == "--key":
+					args = append(args, how, "id")
+				default:
+					args = append(args, how)
+				}
+				run(t, args...)
+			}
+			ids := func(want func(i int) bool, n int) {
+				t.Helper()
+				var b strings.Builder
+				for i := range n {
+					if want(i) {
+						fmt.Fprintf(&b, "{\"id\":%d}\n", i)
+					}
+				}
+				if got := run(t, "scan", "t", "--data", data, "--columns", "id", "--output", "jsonl"); sortedLines(got) != sortedLines(b.String()) {
+					t.Errorf("rows are\n%swant\n%s", got, b.String())
+				}
+			}
+			load(0, 40, "first")
+			if d := deleteWhere(t, "t", "--data", data, "--where", "n < 3 AND note IS NOT NULL", "--dry-run"); d.Rows != 8 || d.Files != 1 || d.RowsRead != 40 {
+				t.Errorf("%+v", d)
+			}
+			ids(func(int) bool { return true }, 40)
+			if d := deleteWhere(t, "t", "--data", data, "--where", "n < 3 AND note IS NOT NULL"); d.RowsDeleted != 8 || d.Files != 1 || !d.Settled {
+				t.Errorf("%+v", d)
+			}
+			first := func(i int) bool { return i%10 >= 3 || i%5 == 0 }
+			ids(first, 40)
+			load(40, 60, "second")
+			run(t, "compact", "t", "--data", data, "--strategy", "full", "--wait")
+
+			n := startNode(t, "--data", data, "--catalog-listen", "off", "--log-level", "info")
+			// What is dead is not counted again; a null is neither like nor unlike.
+			if d := deleteWhere(t, "t", "--data", data, "--where", "note != 'secret 7' AND id IN (41, 1, 45, 57) OR id = 3", "--dry-run"); d.Rows != 3 {
+				t.Errorf("%+v", d)
+			}
+			if d := deleteWhere(t, "t", "--data", data, "--where", "note != 'secret 7' AND id IN (41, 1, 45, 57) OR id = 3"); d.RowsDeleted != 3 {
+				t.Errorf("%+v", d)
+			}
+			left := func(i int) bool {
+				return i != 3 && i != 41 && i != 57 && (i >= 40 || first(i))
+			}
+			ids(left, 60)
+			for _, c := range []struct {
+				code int
+				want string
+				args []string
+			}{
+				{exitUsage, "character 6: column id is a long and takes a number, not a text", []string{"--where", "id = 'secret 7'"}},
+				{exitUsage, "character 6: column id is a long and takes a number, not a text", []string{"--where", "id = 'secret 7'", "--dry-run"}},
+				{exitUsage, "--where goes with no --key", []string{"--where", "id = 7", "--key", "id=7"}},
+				{exitUsage, "--dry-run goes with --where", []string{"--key", "id=7", "--dry-run"}},
+			} {
+				code, _, errs := varve(t, append([]string{"delete", "t", "--data", data}, c.args...)...)
+				if code != c.code || !strings.Contains(errs, c.want) || strings.Contains(errs, "secret") {
+					t.Errorf("%v: exit code %d: %s", c.args, code, errs)
+				}
+			}
+			if d := deleteWhere(t, "t", "--data", data, "--where", "id = 44", "--no-wait"); d.Settled || d.Offset == 0 {
+				t.Errorf("%+v", d)
+			}
+			eventually(t, func() error {
+				if got := run(t, "scan", "t", "--data", data, "--where", "id = 44", "--output", "jsonl"); got != "" {
+					return fmt.Errorf("it is still there: %s", got)
+				}
+				return nil
+			})
+			wantLines(t, run(t, "transaction", "list", "t", "--data", data), "DeleteWhere", "RowsFound", "rows of which a predicate holds")
+			n.end(t)
+			if log := n.err.String(); strings.Contains(log, "secret") {
+				t.Errorf("the node's log shows the condition:\n%s", log)
+			}
+			if how == "--key" {
+				// An upsert of a row that is gone is a row; the index knows that it is gone.
+				load(1, 2, "third")
+				left = func(i int) bool { return i == 1 || i != 3 && i != 41 && i != 44 && i != 57 && (i >= 40 || first(i)) }
+				ids(left, 60)
+				run(t, "verify", "t", "--data", data, "--deep")
+			}
+			run(t, "replay", "--data", data, "--into", filepath.Join(t.TempDir(), "again"), "--compare")
+		})
+	}
+}
