@@ -102,6 +102,8 @@ type World struct {
 	gone       *objstore.Mem           // what was deleted
 	oldFiles   []*statestore.FileInfo  // some that a sender of positions has read
 	kept       map[int64]*snapshotData // by build, read when they were published
+	scripted   bool                    // events are those of script, and rows die by events alone
+	script     []event                 // still to come
 	struck     map[int64][]int64       // values whose rows a DeletePositions names, by its offset
 }
 
