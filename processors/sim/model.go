@@ -74,6 +74,7 @@ type model struct {
 	cuts     map[int64]map[int]*version
 	ids      map[int64]int // row id → the key that had it
 	struck   map[int]struckVersion
+	finds    map[int64]*modelFind // open, by offset
 	sequence int64
 	nextRow  int64
 }
@@ -97,7 +98,7 @@ func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
-		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{}, struck: map[int]struckVersion{},
+		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1
@@ -108,11 +109,16 @@ func newModel(w *World) *model {
 // fold takes the decided log.
 func (m *model) fold() error {
 	var settled []int64
+	var over []*record.OutcomeMessage
 	for i := range m.w.decided {
 		d := &m.w.decided[i]
 		o := &d.Outcome
 		if o.Derived {
 			// It stands before the outcome of the record that settled it.
+			if o.Type == record.TypeDeleteWhere {
+				over = append(over, o)
+				continue
+			}
 			settled = append(settled, o.Outcome.Numbers[0])
 			continue
 		}
@@ -126,6 +132,12 @@ func (m *model) fold() error {
 		}
 		m.w.saw[what]++
 		if o.Outcome.Code != record.Accepted && o.Outcome.Code != record.Partly {
+			for _, x := range over { // a find job that took too long
+				if err := m.foundAll(x); err != nil {
+					return fmt.Errorf("log offset %d: %w", o.Offset, err)
+				}
+			}
+			over = over[:0]
 			continue
 		}
 		_, body, err := m.w.bodies.Open(m.w.ctx, d.Record.Key, d.Record.Header, d.Record.Value)
@@ -157,7 +169,15 @@ func (m *model) fold() error {
 			err = m.append(o, r)
 		case *record.DeletePositions:
 			err = m.strike(o, r)
+		case *record.DeleteWhere:
+			m.finds[o.Offset] = &modelFind{finding: m.w.findings[o.Offset]}
+		case *record.RowsFound:
+			err = m.found(o, r)
 		}
+		for _, x := range over {
+			err = errors.Join(err, m.foundAll(x))
+		}
+		over = over[:0]
 		for _, q := range settled {
 			err = errors.Join(err, m.settled(q))
 		}
@@ -165,6 +185,9 @@ func (m *model) fold() error {
 		if err != nil {
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
+	}
+	for q := range m.finds {
+		return fmt.Errorf("the find job at %d was never over", q)
 	}
 	for q := range m.asked {
 		return fmt.Errorf("the request at %d was never settled", q)

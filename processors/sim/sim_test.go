@@ -41,6 +41,9 @@ var shapes = []struct {
 	{"garbage", Options{Shards: 2, Keys: 10, Steps: 1500, Ordered: true, Requests: true, Jobs: true, Garbage: true, FlushEvery: 3}},
 	{"garbage-crashes", Options{Shards: 2, Keys: 9, Steps: 1500, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Garbage: true, Away: true, Partitioned: true, FlushEvery: 3}},
 	{"garbage-append-only", Options{Shards: 1, Keys: 6, Steps: 600, NoKey: true, Jobs: true, Crashes: true, Garbage: true}},
+	{"where", Options{Shards: 2, Keys: 14, Steps: 1500, Ordered: true, Requests: true, Jobs: true, Where: true, FlushEvery: 4}},
+	{"where-faults", Options{Shards: 2, Keys: 12, Steps: 1500, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Where: true, Garbage: true, Away: true, Clock: true, Partitioned: true, FlushEvery: 3}},
+	{"where-append-only", Options{Shards: 1, Keys: 6, Steps: 800, NoKey: true, Jobs: true, Where: true, Crashes: true, Garbage: true}},
 	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Jobs: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
 
@@ -57,6 +60,7 @@ var wanted = []string{
 	"accepted PlanJobs", "accepted CompleteJob", "accepted ReleaseJob", "rejected CompleteJob: no job", "rejected PlanJobs: no file",
 	"rejected PlanJobs: file taken", "rejected PlanJobs: not published", "accepted DeletePositions", "row struck", "struck after a job",
 	"accepted CollectFiles", "accepted FilesCollected", "rejected CollectFiles: no file", "garbage of kind 1", "garbage of kind 2", "garbage of kind 3",
+	"accepted DeleteWhere", "accepted RowsFound", "rejected RowsFound: no job", "rejected RowsFound: wrong attempt", "row found", "find job done", "find job given up",
 	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 }
 
