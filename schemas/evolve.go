@@ -8,9 +8,10 @@ import (
 
 // CheckNext says why another writer's schema cannot be the next version of s
 // for varve, nil if it can: columns may be added, optional ones, and widened,
-// described and put in another order; every other column stays what it is.
-// lastColumnID is the highest field id ever given before. Whether there is an
-// error is part of apply and never changes within an apply version.
+// described and put in another order; every other column stays what it is. So it
+// is with fields inside of columns. lastColumnID is the highest field id ever
+// given before. Whether there is an error is part of apply and never changes
+// within an apply version.
 func (s *Schema) CheckNext(next *Schema, lastColumnID int32) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -43,6 +44,20 @@ func (s *Schema) CheckNext(next *Schema, lastColumnID int32) error {
 		}
 		if f.ID <= lastColumnID {
 			return fmt.Errorf("the new column %q has field id %d, which was given before", f.Name, f.ID)
+		}
+	}
+	// Ids inside of columns: an old one is the field that it was.
+	known := make(map[int32]bool)
+	s.eachID(func(id int32) { known[id] = true })
+	for i := range next.Fields {
+		var old int32
+		next.Fields[i].Type.eachID(func(id int32) {
+			if !known[id] && id <= lastColumnID {
+				old = id
+			}
+		})
+		if old != 0 {
+			return fmt.Errorf("a new field inside of column %q has field id %d, which was given before", next.Fields[i].Name, old)
 		}
 	}
 	return nil

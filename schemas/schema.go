@@ -65,13 +65,33 @@ func (s *Schema) ByName(name string) int {
 	return -1
 }
 
-// HighestID is the largest field id, 0 when there is none.
+// HighestID is the largest field id, nested ones included; 0: there is none.
 func (s *Schema) HighestID() int32 {
 	var m int32
-	for i := range s.Fields {
-		m = max(m, s.Fields[i].ID)
-	}
+	s.eachID(func(id int32) { m = max(m, id) })
 	return m
+}
+
+func (s *Schema) eachID(f func(int32)) {
+	for i := range s.Fields {
+		f(s.Fields[i].ID)
+		s.Fields[i].Type.eachID(f)
+	}
+}
+
+// AssignIDs gives every field that has no id (0) the next one after last, in
+// Iceberg's order, and returns the last given.
+func (s *Schema) AssignIDs(last int32) int32 {
+	next := func() int32 { last++; return last }
+	for i := range s.Fields {
+		if s.Fields[i].ID == 0 {
+			s.Fields[i].ID = next()
+		}
+	}
+	for i := range s.Fields {
+		s.Fields[i].Type = s.Fields[i].Type.AssignIDs(next)
+	}
+	return last
 }
 
 // ReservedName says whether a column may not have this name.
@@ -108,7 +128,23 @@ func (s *Schema) Validate() error {
 		}
 		names[low] = f.Name
 		if !f.Type.Valid() {
+			if err := f.Type.CheckNested(f.Name); err != nil {
+				return err
+			}
 			return fmt.Errorf("column %q is a %s, which is no type", f.Name, f.Type)
+		}
+		bad := int32(0)
+		f.Type.eachID(func(id int32) {
+			if id < 1 || id > maxFieldID || ids[id] {
+				bad = id
+			}
+			ids[id] = true
+		})
+		if bad != 0 || ids[0] {
+			return fmt.Errorf("column %q: field id %d inside of it is out of range or used twice", f.Name, bad)
+		}
+		if len(ids) > MaxColumns {
+			return fmt.Errorf("a table has 1 to %d columns, those inside of others included", MaxColumns)
 		}
 	}
 	for i, id := range s.Identifier {
@@ -124,7 +160,7 @@ func (s *Schema) Validate() error {
 			return fmt.Errorf("key column %q is optional; a key column is required", f.Name)
 		}
 		if !f.Type.KeyUsable() {
-			return fmt.Errorf("key column %q is a %s; floats cannot be keys", f.Name, f.Type)
+			return fmt.Errorf("key column %q is a %s; floats cannot be keys, and nothing that is nested", f.Name, f.Type)
 		}
 	}
 	return nil
@@ -164,9 +200,8 @@ func (s *Schema) AppendFieldsJSON(dst []byte) []byte {
 		dst = AppendJSONString(dst, f.Name)
 		dst = append(dst, `,"required":`...)
 		dst = strconv.AppendBool(dst, f.Required)
-		dst = append(dst, `,"type":"`...)
-		dst = append(dst, f.Type.String()...)
-		dst = append(dst, '"')
+		dst = append(dst, `,"type":`...)
+		dst = f.Type.AppendJSON(dst)
 		if f.Doc != "" {
 			dst = append(dst, `,"doc":`...)
 			dst = AppendJSONString(dst, f.Doc)
@@ -201,8 +236,8 @@ type jsonSchema struct {
 	Fields     []jsonField `json:"fields"`
 }
 
-// ParseSchema reads Iceberg's schema JSON. Nested types are refused with the
-// column's name. It does not call Validate.
+// ParseSchema reads Iceberg's schema JSON. Ids that are not told are given. It
+// does not call Validate.
 func ParseSchema(b []byte) (Schema, error) {
 	var j jsonSchema
 	if err := json.Unmarshal(b, &j); err != nil {
@@ -216,11 +251,7 @@ func ParseSchema(b []byte) (Schema, error) {
 	}
 	s := Schema{ID: j.ID, Identifier: j.Identifier}
 	for i, f := range j.Fields {
-		var name string
-		if err := json.Unmarshal(f.Type, &name); err != nil {
-			return Schema{}, fmt.Errorf("column %q has a nested type, which this version does not store", f.Name)
-		}
-		t, err := ParseType(name)
+		t, err := ParseTypeJSON(f.Type)
 		if err != nil {
 			return Schema{}, fmt.Errorf("column %q: %w", f.Name, err)
 		}
@@ -237,6 +268,7 @@ func ParseSchema(b []byte) (Schema, error) {
 		}
 		s.Fields = append(s.Fields, out)
 	}
+	s.AssignIDs(s.HighestID())
 	return s, nil
 }
 

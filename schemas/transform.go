@@ -122,6 +122,9 @@ func TransformResult(k TransformKind, n int32, source Type) (Type, error) {
 	if k.hasN() && n < 1 {
 		return Type{}, fmt.Errorf("partition transform %s needs a positive number", TransformName(k, n))
 	}
+	if source.IsNested() && k != Void {
+		return refuse()
+	}
 	timestamp := false
 	switch source.Kind {
 	case Timestamp, TimestampTz, TimestampNs, TimestampTzNs:

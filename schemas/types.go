@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is a primitive type of Iceberg v3 that varve stores.
+// Kind is a kind of type of Iceberg v3 that varve stores.
 type Kind uint8
 
 // The kinds, in a fixed order: their numbers stand in records and must not change.
@@ -27,15 +27,22 @@ const (
 	UUID
 	Fixed
 	Binary
+	Struct
+	List
+	Map
 )
 
-// Type is a primitive column type. Precision (1–38) and Scale (0–Precision)
-// belong to Decimal, Length (bytes, ≥ 1) to Fixed; both are 0 otherwise.
+// Type is a column type. Precision (1–38) and Scale (0–Precision) belong to
+// Decimal, Length (bytes, ≥ 1) to Fixed; both are 0 otherwise. Nested is what a
+// struct, list or map is made of: Iceberg's JSON of the type, in the one form
+// that varve writes (StructOf, ListOf, MapOf), so that two types are equal
+// exactly if they are the same letter by letter.
 type Type struct {
 	Kind      Kind
 	Precision uint8
 	Scale     uint8
 	Length    int32
+	Nested    string
 }
 
 // DecimalOf is decimal(precision, scale).
@@ -54,11 +61,15 @@ var kindNames = [...]string{
 	Decimal: "decimal", Date: "date", Time: "time", Timestamp: "timestamp",
 	TimestampTz: "timestamptz", TimestampNs: "timestamp_ns", TimestampTzNs: "timestamptz_ns",
 	String: "string", UUID: "uuid", Fixed: "fixed", Binary: "binary",
+	Struct: "struct", List: "list", Map: "map",
 }
 
-// String is the type's name in Iceberg's schema JSON.
+// String is the type's name in Iceberg's schema JSON; a nested one is told for
+// people, as in struct<a: long, b: list<string>> (AppendJSON tells all of it).
 func (t Type) String() string {
 	switch t.Kind {
+	case Struct, List, Map:
+		return t.nestedName()
 	case Decimal:
 		return "decimal(" + strconv.Itoa(int(t.Precision)) + ", " + strconv.Itoa(int(t.Scale)) + ")"
 	case Fixed:
@@ -70,8 +81,15 @@ func (t Type) String() string {
 	return "unknown(" + strconv.Itoa(int(t.Kind)) + ")"
 }
 
-// ParseType reads a primitive type name of Iceberg's schema JSON.
+// ParseType reads what String writes, or the JSON of a nested type. Fields inside
+// of a nested type told by String have no ids.
 func ParseType(s string) (Type, error) {
+	if strings.HasPrefix(s, "{") {
+		return ParseTypeJSON([]byte(s))
+	}
+	if strings.HasSuffix(s, ">") {
+		return parseNestedName(s)
+	}
 	if rest, ok := strings.CutPrefix(s, "decimal("); ok {
 		rest, ok = strings.CutSuffix(rest, ")")
 		p, sc, cut := strings.Cut(rest, ",")
@@ -91,11 +109,11 @@ func ParseType(s string) (Type, error) {
 		return FixedOf(int(n)), nil
 	}
 	for k, name := range kindNames {
-		if name == s && name != "" && Kind(k) != Decimal && Kind(k) != Fixed {
+		if name == s && name != "" && Kind(k) != Decimal && Kind(k) < Fixed || name == s && Kind(k) == Binary {
 			return Of(Kind(k)), nil
 		}
 	}
-	return Type{}, fmt.Errorf("type %q is not a type that varve stores (primitive Iceberg types only)", s)
+	return Type{}, fmt.Errorf("type %q is not a type that varve stores", s)
 }
 
 // MaxFixed bounds the length of a Fixed.
@@ -106,28 +124,34 @@ const MaxFixed = 1 << 20
 func (t Type) Valid() bool {
 	switch t.Kind {
 	case Decimal:
-		return t.Precision >= 1 && t.Precision <= 38 && t.Scale <= t.Precision && t.Length == 0
+		return t.Precision >= 1 && t.Precision <= 38 && t.Scale <= t.Precision && t.Length == 0 && t.Nested == ""
 	case Fixed:
-		return t.Length >= 1 && t.Length <= MaxFixed && t.Precision == 0 && t.Scale == 0
+		return t.Length >= 1 && t.Length <= MaxFixed && t.Precision == 0 && t.Scale == 0 && t.Nested == ""
+	case Struct, List, Map:
+		return t.validNested()
 	}
 	return t.Kind >= Boolean && t.Kind <= Binary && t == Of(t.Kind)
 }
 
 // CanWiden says whether values of t stay exact in a column of type to by
 // Iceberg's promotions: int→long, float→double, decimal to a larger precision
-// at the same scale.
+// at the same scale; a nested type, by field id, if what it holds does and what
+// is new is optional.
 func (t Type) CanWiden(to Type) bool {
 	switch {
 	case t.Kind == Int && to.Kind == Long, t.Kind == Float && to.Kind == Double:
 		return true
 	case t.Kind == Decimal && to.Kind == Decimal:
 		return t.Scale == to.Scale && to.Precision > t.Precision
+	case t.IsNested():
+		return t != to && t.canGrow(to)
 	}
 	return false
 }
 
-// KeyUsable says whether a column of this type may be part of a key (K1: no floats).
-func (t Type) KeyUsable() bool { return t.Kind != Float && t.Kind != Double }
+// KeyUsable says whether a column of this type may be part of a key (K1: no
+// floats, nothing nested).
+func (t Type) KeyUsable() bool { return t.Kind != Float && t.Kind != Double && !t.IsNested() }
 
 // OrderUsable says whether a column of this type may be the ordering column:
 // its values must compare exactly as one signed 64-bit number.

@@ -779,7 +779,11 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 		t.defFrozen, t.published = tail.def, tail.keys
 	}
 	t.refs.published(tail.meta)
-	if t.metaChange == tail.meta {
+	switch {
+	case t.pending.Rollback != 0 && len(t.expiring) > 0:
+		// A rollback removes no snapshot: what was asked for waits for the next cut.
+		t.metaChange, t.lastChange = r.Offset, r.Offset
+	case t.metaChange == tail.meta:
 		t.expiring = nil // what a branch or tag names by now stays
 	}
 	t.expiring = slices.DeleteFunc(t.expiring, func(id int64) bool { return slices.Contains(tail.expire, id) })

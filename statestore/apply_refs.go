@@ -43,6 +43,11 @@ func (t *table) holds(id int64) bool {
 	return held || t.refs.names(id)
 }
 
+// isHead says whether a snapshot is the head, or a rollback to it is under way.
+func (t *table) isHead(id int64) bool {
+	return id == t.head.SnapshotID || t.pending != nil && t.pending.Rollback == id
+}
+
 // Retained says of a snapshot whether the table keeps it: whether everything
 // that it lists must stay readable (G2). A snapshot that the pending cut expires
 // is retained until that commit is in the log.
@@ -265,7 +270,7 @@ func (s *Store) expireSnapshots(r *Record, t *table, x *record.ExpireSnapshots) 
 		if !t.retained(id) {
 			return reject(record.NoSnapshot, id), nil
 		}
-		if id == t.head.SnapshotID || t.holds(id) {
+		if t.isHead(id) || t.holds(id) {
 			return reject(record.SnapshotHeld, id), nil
 		}
 		ids = append(ids, id)
@@ -274,7 +279,7 @@ func (s *Store) expireSnapshots(r *Record, t *table, x *record.ExpireSnapshots) 
 		n := int64(len(t.snapshots))
 		for i := range t.snapshots {
 			y := &t.snapshots[i]
-			if n-int64(i) > x.KeepLast && y.TimestampMs < x.BeforeMs && y.ID != t.head.SnapshotID && !t.holds(y.ID) {
+			if n-int64(i) > x.KeepLast && y.TimestampMs < x.BeforeMs && !t.isHead(y.ID) && !t.holds(y.ID) {
 				ids = append(ids, y.ID)
 			}
 		}

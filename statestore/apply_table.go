@@ -222,15 +222,16 @@ func (s *Store) alterTable(r *Record, t *table, a *record.AlterTable, msg *recor
 	cur := d.Schema()
 	next := schemas.Schema{ID: int32(len(d.Schemas)), Fields: slices.Clone(cur.Fields), Identifier: cur.Identifier}
 	newSchema := false
+	newID := func() int32 { d.LastColumnID++; return d.LastColumnID }
 	for _, c := range a.Add {
 		if i := next.ByName(c.Name); i >= 0 {
-			if next.Fields[i].Type != c.Type && !c.Type.CanWiden(next.Fields[i].Type) {
+			if !next.Fields[i].Type.Holds(c.Type) {
 				return reject(record.BadAlter, 2), nil
 			}
 			continue
 		}
-		d.LastColumnID++
-		f := schemas.Field{ID: d.LastColumnID, Name: c.Name, Type: c.Type, Doc: c.Doc}
+		f := schemas.Field{ID: newID(), Name: c.Name, Doc: c.Doc}
+		f.Type = c.Type.WithoutIDs().AssignIDs(newID)
 		if c.Default != "" {
 			f.InitialDefault, f.WriteDefault = []byte(c.Default), []byte(c.Default)
 		}
@@ -243,13 +244,15 @@ func (s *Store) alterTable(r *Record, t *table, a *record.AlterTable, msg *recor
 			return reject(record.BadAlter, 3), nil
 		}
 		from := next.Fields[i].Type
-		if from == w.Type || w.Type.CanWiden(from) {
+		if from.Holds(w.Type) {
 			continue
 		}
-		if !from.CanWiden(w.Type) || d.Order.Kind == schemas.OrderByColumn && d.Order.Column == next.Fields[i].ID && !w.Type.OrderUsable() {
+		wide, ok := from.Merge(w.Type)
+		wide = wide.AssignIDs(newID)
+		if !ok || !from.CanWiden(wide) || d.Order.Kind == schemas.OrderByColumn && d.Order.Column == next.Fields[i].ID && !wide.OrderUsable() {
 			return reject(record.BadAlter, 3), nil
 		}
-		next.Fields[i].Type = w.Type
+		next.Fields[i].Type = wide
 		newSchema = true
 	}
 	if newSchema {

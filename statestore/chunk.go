@@ -58,6 +58,11 @@ type chunk struct {
 	deadKnown                  bool
 }
 
+// memory is about how many bytes the chunk takes.
+func (c *chunk) memory() int {
+	return 1024 + 88*cap(c.entries) + 80*cap(c.bodies) + 24*(cap(c.names)+cap(c.jobs)) + cap(c.kills)
+}
+
 type chunkKey struct {
 	table int64
 	base  uint64 // id >> 7

@@ -246,6 +246,26 @@ func (s *Store) eachOpenJob(tableID int64, fn func(jobID, *openJob) error) error
 	return nil
 }
 
+// maxRemembered is how many facts are remembered.
+const maxRemembered = 1 << 12
+
+// remembered gets facts that never change once they are there: the inputs of
+// jobs mostly share their partition and their writer.
+func (s *Store) remembered(key []byte) ([]byte, error) {
+	if b, ok := s.facts[string(key)]; ok {
+		return b, nil
+	}
+	b, err := s.get(key)
+	if err != nil || b == nil {
+		return b, err
+	}
+	if s.facts == nil || len(s.facts) >= maxRemembered {
+		s.facts = map[string][]byte{}
+	}
+	s.facts[string(key)] = b
+	return b, nil
+}
+
 // Dispatch is what a worker needs for an attempt at a job, less where the
 // definition lies; nil when the attempt is not open any more. Its dead sets are
 // whole, whatever their size. def is the table's definition, not to be changed.
@@ -290,7 +310,7 @@ func (s *Store) dispatchInput(t *table, in *jobInput) (y record.DispatchInput, s
 		return y, 0, fmt.Errorf("%w: input %d of a job", ErrCorrupt, in.file)
 	}
 	x := FrozenFile{ID: f.id, Name: c.name(f.id)}
-	if err := describe(s.get, t.id, &x, f.tuple); err != nil {
+	if err := describe(s.remembered, t.id, &x, f.tuple); err != nil {
 		return y, 0, err
 	}
 	return record.DispatchInput{

@@ -111,7 +111,8 @@ type Store struct {
 	cutsDone []CutNotice
 	jobsDue  []JobNotice
 
-	maps heldMaps // forwarding maps at hand
+	maps  heldMaps          // forwarding maps at hand
+	facts map[string][]byte // of remembered
 
 	effects  []byte        // scratch of the record under way
 	now      int64         // table time of the record under way
@@ -139,8 +140,9 @@ type Store struct {
 }
 
 const (
-	arenaBytes      = 256 << 10
-	maxCachedChunks = 1 << 14
+	arenaBytes = 256 << 10
+	// maxCachedChunks bounds the memory of chunks that nothing is changed of.
+	maxCachedChunks = 64 << 20
 	maxCachedTuples = 1 << 17
 	nearChunks      = 1 << 10
 	// blockSize is that of the database's tables: each block is a write of its own.

@@ -92,11 +92,21 @@ func (s *Store) writeBack() error {
 	}
 	s.puts, s.ahead, s.held, s.logSize = nil, false, 0, 0
 	s.outboxStored()
-	if len(s.chunks) > maxCachedChunks {
+	s.trimChunks()
+	return nil
+}
+
+// trimChunks lets go of all chunks, which the database has as they are, once
+// they take too much.
+func (s *Store) trimChunks() {
+	took := 0
+	for _, c := range s.chunks {
+		took += c.memory()
+	}
+	if took > maxCachedChunks {
 		clear(s.chunks)
 		clear(s.near[:])
 	}
-	return nil
 }
 
 // fill adds everything that the database lacks. Values of one key are written

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas"
-	"github.com/varve-io/varve/schemas/dv"
-	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
-	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // ErrNoRollback: the table cannot be rolled back to that snapshot.
@@ -208,249 +205,28 @@ func (n *Node) PlanRollback(ctx context.Context, table string, snapshot int64) (
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("table %s %w to snapshot %d: %s", table, ErrNoRollback, snapshot, fmt.Sprintf(format, args...))
 	}
-	p := rollbackReader{n: n, t: t, rec: &record.Rollback{Snapshot: snapshot}}
+	rec := &record.Rollback{Snapshot: snapshot}
 	for i := range t.Snapshots {
 		if t.Snapshots[i].ID == snapshot {
-			p.rec.Build, p.rec.ManifestList = t.Snapshots[i].Build, t.Snapshots[i].List
+			rec.Build, rec.ManifestList = t.Snapshots[i].Build, t.Snapshots[i].List
 		}
 	}
-	if p.rec.ManifestList == "" {
+	if rec.ManifestList == "" {
 		return nil, nil, refuse("it is not retained, or not one of ours; \"varve snapshots %s\" lists them", table)
 	}
 	plan := &RollbackPlan{Table: table, Snapshot: snapshot, From: t.Head.SnapshotID, Offset: -1}
-	if err := p.read(ctx, w.store); err != nil {
+	if err := publisher.ReadListed(ctx, n.store, w.store, t, rec); err != nil {
 		return nil, nil, refuse("%v", err)
 	}
-	plan.Files, plan.Vectors, plan.Manifests = len(p.rec.Files), len(p.rec.Vectors), len(p.rec.Manifests)
-	for i := range p.rec.Files {
-		plan.Rows += p.rec.Files[i].Rows
+	plan.Files, plan.Vectors, plan.Manifests = len(rec.Files), len(rec.Vectors), len(rec.Manifests)
+	for i := range rec.Files {
+		plan.Rows += rec.Files[i].Rows
 	}
-	for i := range p.rec.Vectors {
-		plan.Dead += p.rec.Vectors[i].Cardinality
+	for i := range rec.Vectors {
+		plan.Dead += rec.Vectors[i].Cardinality
 	}
 	plan.Rows -= plan.Dead
-	return p.rec, plan, nil
-}
-
-// rollbackReader reads what a snapshot lists.
-type rollbackReader struct {
-	n   *Node
-	t   *statestore.TableInfo
-	rec *record.Rollback
-}
-
-// drillAtOnce is how many objects are looked at at a time.
-const drillAtOnce = 16
-
-func (p *rollbackReader) read(ctx context.Context, st *statestore.Store) error {
-	text, err := p.object(ctx, p.rec.ManifestList, 256<<20)
-	if err != nil {
-		return err
-	}
-	lines, err := iceberg.ReadManifestList(text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.rec.ManifestList, err)
-	}
-	type place struct {
-		manifest int32
-		rowID    int64
-		bytes    int64
-	}
-	files := map[string]place{}
-	vectors := map[string]*record.KeptVector{}
-	puffins := map[string]int32{}
-	for i := range lines {
-		l := &lines[i]
-		if l.Live() == 0 {
-			continue
-		}
-		at := int32(len(p.rec.Manifests))
-		p.rec.Manifests = append(p.rec.Manifests, record.ManifestInfo{Path: l.Path, Bytes: l.Length, Content: uint8(l.Content), SpecID: l.SpecID})
-		text, err := p.object(ctx, l.Path, l.Length)
-		if err != nil {
-			return err
-		}
-		m, err := iceberg.ReadManifest(text)
-		if err == nil {
-			err = m.Inherit(l)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.Path, err)
-		}
-		for j := range m.Entries {
-			e := &m.Entries[j]
-			f := &e.File
-			switch {
-			case e.Status == iceberg.Deleted:
-			case l.Content == iceberg.Data:
-				if f.FirstRowID == nil {
-					return fmt.Errorf("%s: data file %s has no row ids", l.Path, f.Path)
-				}
-				files[f.Path] = place{at, *f.FirstRowID, f.Bytes}
-			case f.ReferencedDataFile == nil || f.ContentOffset == nil || f.ContentSize == nil || e.Sequence == nil:
-				return fmt.Errorf("%s: it lists %s, which is no deletion vector", l.Path, f.Path)
-			default:
-				n, ok := puffins[f.Path]
-				if !ok {
-					n = int32(len(p.rec.Puffins))
-					puffins[f.Path] = n
-					p.rec.Puffins = append(p.rec.Puffins, record.PuffinInfo{Path: f.Path, Bytes: f.Bytes})
-				}
-				vectors[*f.ReferencedDataFile] = &record.KeptVector{
-					Puffin: n, Offset: *f.ContentOffset, Length: *f.ContentSize, Cardinality: f.Records, Sequence: *e.Sequence, Manifest: at,
-				}
-			}
-		}
-	}
-	if err := p.dead(ctx, vectors); err != nil {
-		return err
-	}
-	var paths []string
-	var sizes []int64
-	if err := st.Files(p.t.ID, func(f *statestore.FileInfo) error {
-		x := statestore.FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name}
-		path := p.t.Definition.Location + "/data/" + x.FileName(p.t.ID)
-		at, ok := files[path]
-		if !ok {
-			return nil
-		}
-		delete(files, path)
-		k := record.KeptFile{File: f.ID, Rows: f.Rows, FirstRowID: at.rowID, Record: f.Record, Epoch: f.Epoch, Manifest: at.manifest}
-		if f.Name != [16]byte{} {
-			name := f.Name
-			k.Name = name[:]
-		}
-		p.rec.Files = append(p.rec.Files, k)
-		if v := vectors[path]; v != nil {
-			v.File = f.ID
-			p.rec.Vectors = append(p.rec.Vectors, *v)
-			delete(vectors, path)
-		}
-		paths, sizes = append(paths, path), append(sizes, at.bytes)
-		return nil
-	}); err != nil {
-		return err
-	}
-	for path := range files {
-		return fmt.Errorf("it lists %s, which the state does not know any more", path)
-	}
-	for path := range vectors {
-		return fmt.Errorf("it lists a vector of %s, and not that file", path)
-	}
-	return p.drill(ctx, paths, sizes)
-}
-
-// dead reads what the vectors hold.
-func (p *rollbackReader) dead(ctx context.Context, vectors map[string]*record.KeptVector) error {
-	byPuffin := make([][]*record.KeptVector, len(p.rec.Puffins))
-	for _, v := range vectors {
-		byPuffin[v.Puffin] = append(byPuffin[v.Puffin], v)
-	}
-	return atOnce(ctx, len(byPuffin), func(i int) error {
-		path := p.rec.Puffins[i].Path
-		key, ok := p.n.store.Key(path)
-		if !ok {
-			return fmt.Errorf("%s does not lie in the warehouse", path)
-		}
-		obj, err := p.n.store.Open(ctx, key)
-		if errors.Is(err, objstore.ErrNotFound) {
-			return fmt.Errorf("%s is missing", path)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		defer obj.Close()
-		for _, v := range byPuffin[i] {
-			if v.Offset < 0 || v.Length < 0 || v.Offset > obj.Size()-v.Length {
-				return fmt.Errorf("%s has %d bytes, and no vector at %d", path, obj.Size(), v.Offset)
-			}
-			blob := make([]byte, v.Length)
-			if _, err := obj.ReadAt(blob, v.Offset); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			x, err := dv.Decode(blob)
-			if err != nil {
-				return fmt.Errorf("%s, vector at %d: %w", path, v.Offset, err)
-			}
-			set, ok := x.Bitmap32()
-			if !ok {
-				return fmt.Errorf("%s, vector at %d: it has positions past 2^32", path, v.Offset)
-			}
-			if v.Dead, err = dv.AppendBitmap(nil, set); err != nil {
-				return fmt.Errorf("%s, vector at %d: %w", path, v.Offset, err)
-			}
-		}
-		return nil
-	})
-}
-
-// drill makes sure that data files are there, as long as the manifests say.
-func (p *rollbackReader) drill(ctx context.Context, paths []string, sizes []int64) error {
-	return atOnce(ctx, len(paths), func(i int) error {
-		key, ok := p.n.store.Key(paths[i])
-		if !ok {
-			return fmt.Errorf("%s does not lie in the warehouse", paths[i])
-		}
-		info, err := p.n.store.Stat(ctx, key)
-		switch {
-		case errors.Is(err, objstore.ErrNotFound):
-			return fmt.Errorf("%s is missing", paths[i])
-		case err != nil:
-			return fmt.Errorf("%s: %w", paths[i], err)
-		case info.Size != sizes[i]:
-			return fmt.Errorf("%s has %d bytes, not %d", paths[i], info.Size, sizes[i])
-		}
-		return nil
-	})
-}
-
-func (p *rollbackReader) object(ctx context.Context, path string, limit int64) ([]byte, error) {
-	key, ok := p.n.store.Key(path)
-	if !ok {
-		return nil, fmt.Errorf("%s does not lie in the warehouse", path)
-	}
-	b, err := p.n.store.ReadAll(ctx, key, limit)
-	if errors.Is(err, objstore.ErrNotFound) {
-		return nil, fmt.Errorf("%s is missing", path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return b, nil
-}
-
-// atOnce calls fn with 0 … n−1, some at a time, and ends at the first error.
-func atOnce(ctx context.Context, n int, fn func(i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(n, drillAtOnce) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for i := range next {
-				if err := fn(i); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		}()
-	}
-feed:
-	for i := range n {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			break feed
-		}
-	}
-	close(next)
-	wg.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	return rec, plan, nil
 }
 
 // Rollback makes a retained snapshot the table's head again. A cut that is being

@@ -9,11 +9,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/extensions"
+
+	"github.com/varve-io/varve/schemas"
 )
 
 // arrowValue is one value of a column as the output mechanism prints it: whole
 // numbers, floats and booleans as such, all else in Iceberg's JSON form
-// (decimals and times as text, bytes in hex). Nested values are JSON.
+// (decimals and times as text, bytes in hex). Nested values are JSON of such
+// parts: a struct an object, a list an array, a map an object where its keys are
+// text, else an array of objects with key and value.
 func arrowValue(a arrow.Array, i int) (any, error) {
 	if a.IsNull(i) {
 		return nil, nil
@@ -53,12 +57,92 @@ func arrowValue(a arrow.Array, i int) (any, error) {
 		return hex.EncodeToString(a.Value(i)), nil
 	case *extensions.UUIDArray:
 		return a.Value(i).String(), nil
+	case *array.Struct:
+		return structValue(a, i)
+	case *array.Map: // it is a list too: it stands before one
+		return mapValue(a, i)
+	case array.ListLike:
+		return listValue(a, i)
 	}
 	b, err := json.Marshal(a.GetOneForMarshal(i))
 	if err != nil {
 		return nil, fmt.Errorf("a value of Arrow type %s has no JSON form: %w", a.DataType(), err)
 	}
 	return json.RawMessage(b), nil
+}
+
+func appendPart(dst []byte, a arrow.Array, i int) ([]byte, error) {
+	v, err := arrowValue(a, i)
+	if err != nil {
+		return dst, err
+	}
+	return appendJSON(dst, v), nil
+}
+
+func structValue(a *array.Struct, i int) (_ any, err error) {
+	b := []byte{'{'}
+	fields := a.DataType().(*arrow.StructType).Fields()
+	for k := range fields {
+		if k > 0 {
+			b = append(b, ',')
+		}
+		b = append(schemas.AppendJSONString(b, fields[k].Name), ':')
+		if b, err = appendPart(b, a.Field(k), i); err != nil {
+			return nil, err
+		}
+	}
+	return json.RawMessage(append(b, '}')), nil
+}
+
+func listValue(a array.ListLike, i int) (_ any, err error) {
+	b := []byte{'['}
+	from, to := a.ValueOffsets(i)
+	for k := from; k < to; k++ {
+		if k > from {
+			b = append(b, ',')
+		}
+		if b, err = appendPart(b, a.ListValues(), int(k)); err != nil {
+			return nil, err
+		}
+	}
+	return json.RawMessage(append(b, ']')), nil
+}
+
+func mapValue(a *array.Map, i int) (_ any, err error) {
+	text := false
+	switch a.Keys().(type) {
+	case *array.String, *array.LargeString:
+		text = true
+	}
+	open, end := byte('['), byte(']')
+	if text {
+		open, end = '{', '}'
+	}
+	b := []byte{open}
+	from, to := a.ValueOffsets(i)
+	for k := from; k < to; k++ {
+		if k > from {
+			b = append(b, ',')
+		}
+		if !text {
+			b = append(b, `{"key":`...)
+		}
+		if b, err = appendPart(b, a.Keys(), int(k)); err != nil {
+			return nil, err
+		}
+		if text {
+			b = append(b, ':')
+		} else {
+			b = append(b, `,"value":`...)
+		}
+		if b, err = appendPart(b, a.Items(), int(k)); err != nil {
+			return nil, err
+		}
+		if !text {
+			b = append(b, '}')
+		}
+	}
+	return json.RawMessage(append(b, end)), nil
 }
 
 // shortFloat is the float64 with the shortest text that is exact for v.

@@ -192,7 +192,7 @@ func TestLoadDemoEvents(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	file := writeFile(t, "rows.jsonl", `{"id":1,"f":0.5,"o":{"x":1}}`+"\n")
+	file := writeFile(t, "rows.jsonl", `{"id":1,"f":0.5,"o":[1,"x"]}`+"\n")
 	good := writeFile(t, "good.jsonl", `{"id":1,"f":0.5}`+"\n")
 	base := []string{"--table", "t", "--format", "rows-json"}
 	tests := []struct {
@@ -207,7 +207,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"key and append-only", append(base, "--key", "id", "--append-only", good), "not both"},
 		{"unknown format", []string{"--table", "t", "--format", "rows-jso", "--key", "id", good}, `did you mean "rows-json"`},
 		{"no format", []string{"--table", "t", "--key", "id", good}, "--format"},
-		{"nested column", append(base, "--key", "id", file), `"o"`},
+		{"column of several types", append(base, "--key", "id", file), `"o"`},
 		{"key is no column", append(base, "--key", "idd", good), `"idd"`},
 		{"key is a float", append(base, "--key", "f", good), "floats cannot be keys"},
 		{"order is no column", append(base, "--key", "id", "--order", "ff", good), `did you mean "f"`},

@@ -308,7 +308,6 @@ func (d *dryRun) grow(c *source.SchemaChange) error {
 	next := *d.def.Schema()
 	next.Fields = slices.Clone(next.Fields)
 	for _, f := range c.Add {
-		f.ID = next.HighestID() + 1
 		next.Fields = append(next.Fields, f)
 		d.added = append(d.added, f.Name+" "+f.Type.String())
 	}
@@ -318,6 +317,7 @@ func (d *dryRun) grow(c *source.SchemaChange) error {
 			d.added = append(d.added, next.Fields[i].Name+" becomes "+f.Type.String())
 		}
 	}
+	next.AssignIDs(next.HighestID())
 	d.def.Schemas = []schemas.Schema{next}
 	d.def.CurrentSchema = next.ID
 	return d.open()

@@ -127,15 +127,13 @@ func (s *Splitter) Place(dst []int32, r *source.Record) ([]int32, error) {
 func (s *Splitter) grow(c *source.SchemaChange) error {
 	next := s.schema
 	next.Fields = slices.Clone(s.schema.Fields)
-	for _, f := range c.Add {
-		f.ID = next.HighestID() + 1
-		next.Fields = append(next.Fields, f)
-	}
 	for _, f := range c.Widen {
 		if i := next.ByID(f.ID); i >= 0 {
 			next.Fields[i].Type = f.Type
 		}
 	}
+	next.Fields = append(next.Fields, c.Add...)
+	next.AssignIDs(next.HighestID())
 	s.schema = next
 	if err := s.reset(); err != nil {
 		return fmt.Errorf("table %s: take the columns that an event brings: %w", s.def.Name, err)

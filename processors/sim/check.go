@@ -34,7 +34,7 @@ func (w *World) check() error {
 			continue
 		}
 		got := w.kept[build]
-		if !w.opt.Garbage {
+		if !w.opt.Garbage && !w.opt.Time {
 			var err error
 			if got, err = w.readSnapshot(c); err != nil {
 				return fmt.Errorf("snapshot of the cut at %d: %w", build, err)
@@ -43,7 +43,7 @@ func (w *World) check() error {
 		w.snapshots[build] = got
 		last = max(last, build)
 	}
-	if w.opt.Garbage {
+	if w.opt.Garbage || w.opt.Time {
 		if err := w.checkRetained(); err != nil {
 			return err
 		}
@@ -58,6 +58,13 @@ func (w *World) check() error {
 		}
 	}
 	newest := map[int]row{}
+	if w.opt.Time {
+		build, err := w.checkRefs(m)
+		if err != nil {
+			return err
+		}
+		last = build
+	}
 	if last >= 0 {
 		newest = w.snapshots[last].rows
 	}
@@ -326,11 +333,11 @@ func (w *World) checkIndex(o *owner) error {
 	if o.shard.Stage() != ingest.Running {
 		return nil
 	}
-	twin := &owner{w: w, name: o.name + "-refold", partition: o.partition, fs: vfs.NewMem(), fromLog: true}
+	twin := &owner{w: w, name: o.name + "-refold", partition: o.partition, fs: vfs.NewMem(), fromLog: true, base: o.base}
 	if err := twin.open(); err != nil {
 		return err
 	}
-	twin.shard.OnDecided(w.ctx, w.decided[:o.next])
+	twin.shard.OnDecided(w.ctx, w.decided[twin.next:o.next])
 	if err := twin.shard.Err(); err != nil {
 		return err
 	}

@@ -153,7 +153,7 @@ func (w *World) deleteCollected(m *member, t *statestore.TableInfo, faulty bool)
 
 // keepSnapshot reads a snapshot when it is published: later its files may be gone.
 func (w *World) keepSnapshot(c *record.SnapshotCommitted) error {
-	if !w.opt.Garbage || c.SnapshotID == 0 || w.kept[c.Build] != nil {
+	if !w.opt.Garbage && !w.opt.Time || c.SnapshotID == 0 || w.kept[c.Build] != nil {
 		return nil
 	}
 	got, err := w.readSnapshot(c)

@@ -72,7 +72,10 @@ type model struct {
 	asked    map[int64]asked // DeleteKeys that are not settled, by offset
 	done     map[int64]bool  // settled ones
 	cuts     map[int64]map[int]*version
-	ids      map[int64]int // row id → the key that had it
+	then     map[int64]remembered // by cut: what a rollback to it brings back
+	refs     map[string]int64     // tags and branches: their snapshots
+	expired  map[int64]bool       // snapshots that were asked to go
+	ids      map[int64]int        // row id → the key that had it
 	struck   map[int]struckVersion
 	finds    map[int64]*modelFind // open, by offset
 	sequence int64
@@ -98,7 +101,7 @@ func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
-		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
+		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1
@@ -163,6 +166,13 @@ func (m *model) fold() error {
 			m.ends[p] = r.To
 		case *record.Cut:
 			m.cuts[o.Offset] = maps.Clone(m.live)
+			m.then[o.Offset] = remembered{maps.Clone(m.ord), maps.Clone(m.tombs)}
+		case *record.AlterRefs:
+			m.alterRefs(r)
+		case *record.ExpireSnapshots:
+			err = m.expire(r)
+		case *record.Rollback:
+			err = m.rollback(r)
 		case *record.SnapshotCommitted:
 			err = m.committed(o.Offset, r)
 		case *record.AppendRows:

@@ -47,6 +47,9 @@ func (w *World) step() error {
 	if w.opt.Garbage && w.rng.Intn(7) == 0 {
 		return w.garbageStep()
 	}
+	if w.opt.Time && w.rng.Intn(12) == 0 {
+		return w.timeStep()
+	}
 	if w.opt.Jobs && w.rng.Intn(4) == 0 {
 		return w.jobStep()
 	}

@@ -44,6 +44,9 @@ var shapes = []struct {
 	{"where", Options{Shards: 2, Keys: 14, Steps: 1500, Ordered: true, Requests: true, Jobs: true, Where: true, FlushEvery: 4}},
 	{"where-faults", Options{Shards: 2, Keys: 12, Steps: 1500, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Where: true, Garbage: true, Away: true, Clock: true, Partitioned: true, FlushEvery: 3}},
 	{"where-append-only", Options{Shards: 1, Keys: 6, Steps: 800, NoKey: true, Jobs: true, Where: true, Crashes: true, Garbage: true}},
+	{"time", Options{Shards: 1, Keys: 6, Steps: 700, Ordered: true, Time: true, FlushEvery: 4}},
+	{"time-crashes", Options{Shards: 2, Keys: 8, Steps: 900, Ordered: true, Crashes: true, TwoOwners: true, Away: true, Time: true, FlushEvery: 3}},
+	{"time-jobs", Options{Shards: 2, Keys: 9, Steps: 1200, Strings: true, Crashes: true, TwoOwners: true, Jobs: true, Partitioned: true, Time: true, FlushEvery: 3}},
 	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Jobs: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
 
@@ -61,6 +64,8 @@ var wanted = []string{
 	"rejected PlanJobs: file taken", "rejected PlanJobs: not published", "accepted DeletePositions", "row struck", "struck after a job",
 	"accepted CollectFiles", "accepted FilesCollected", "rejected CollectFiles: no file", "garbage of kind 1", "garbage of kind 2", "garbage of kind 3",
 	"accepted DeleteWhere", "accepted RowsFound", "rejected RowsFound: no job", "rejected RowsFound: wrong attempt", "row found", "find job done", "find job given up",
+	"accepted Rollback", "rejected Rollback: cut pending", "rejected Rollback: no change", "rows undone", "index made of a rollback",
+	"accepted AlterRefs", "accepted ExpireSnapshots", "rejected ExpireSnapshots: snapshot held", "snapshot expired by hand",
 	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 }
 

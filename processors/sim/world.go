@@ -49,6 +49,7 @@ type Options struct {
 	Jobs        bool // compactions, and deletes by position
 	Where       bool // find jobs
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
+	Time        bool // snapshots are tagged, expired, and rolled back to
 	FlushEvery  int  // events that fill a buffer
 	Trace       io.Writer
 }
@@ -214,8 +215,9 @@ type owner struct {
 	fs        *vfs.MemFS
 	shard     *ingest.Shard
 	net       *network
-	next      int  // index into decided
-	fromLog   bool // folds the log alone, no checkpoint
+	next      int   // index into decided
+	fromLog   bool  // folds the log alone, no checkpoint
+	base      int64 // log offset of the rollback that its index begins with, 0: none
 	unacked   []letter
 }
 
@@ -477,12 +479,34 @@ func (o *owner) open() error {
 			return err
 		}
 	}
-	s, err := ingest.New(o.w.ctx, ingest.Config{
+	if o.w.opt.Time && !o.fromLog {
+		if newest := o.w.rolled(); newest != o.base {
+			o.base = newest
+			o.w.saw["index made of a rollback"]++
+		}
+		if rolled, err := o.w.memberRolled(); err != nil {
+			return err
+		} else if rolled != o.base {
+			checkpoint = nil // of another time
+		}
+	}
+	cfg := ingest.Config{
 		Checkpoint: checkpoint, CheckpointAppends: 4, CheckpointEveryMs: o.w.checkpointEvery(), SideAppends: 3, IndexDelta: o.w.opt.Keys,
 		Table: tableName, TableID: o.w.tableID, Shard: record.ShardKey{TopicID: topicID, Topic: "t", Partition: int32(o.partition)},
-		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: "index", FS: o.fs, Store: store, Bodies: o.w.bodies,
+		Partitions: int32(o.w.opt.Shards), Deployment: [16]byte{1}, Member: o.name, Dir: fmt.Sprintf("index-%d", o.base), Base: o.base, FS: o.fs, Store: store, Bodies: o.w.bodies,
 		Log: o.net, Letters: o, ApplyVersion: statestore.ApplyVersion, SyncIndex: true, FlushEvents: o.w.opt.FlushEvery, Logger: o.w.logger,
-	}, &def)
+	}
+	s, err := ingest.New(o.w.ctx, cfg, &def)
+	if errors.Is(err, ingest.ErrNoBase) {
+		// While the store is away this would be tried until it is back.
+		err = o.w.whole(func() error {
+			err := o.w.rewind(cfg)
+			if err == nil {
+				s, err = ingest.New(o.w.ctx, cfg, &def)
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -580,10 +604,13 @@ func (o *owner) stopped() error {
 	if o.w.opt.Garbage && errors.Is(err, objstore.ErrNotFound) {
 		return o.overtaken(err)
 	}
-	if !errors.Is(err, ingest.ErrRetired) {
+	switch {
+	case errors.Is(err, ingest.ErrRetired):
+		o.w.saw["retired"]++
+	case o.w.opt.Time && errors.Is(err, ingest.ErrDivided): // the table was rolled back
+	default:
 		return err
 	}
-	o.w.saw["retired"]++
 	return o.crash()
 }
 

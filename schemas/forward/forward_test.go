@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -433,4 +434,33 @@ func BenchmarkRebase(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(j.ordinal)), "ns/row")
 	})
+}
+
+// TestMemory: an opened map takes about what it says: a state keeps small ones by
+// the thousand.
+func TestMemory(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	j := newJob(t, r, []int{100, 100, 100, 100}, 0.1, 1, uniformly(r))
+	whole := j.write(t)
+	maps := make([]*forward.Map, 2000)
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC() // pools let go of what they hold at the second
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before, said := heap(), int64(0)
+	for i := range maps {
+		maps[i] = open(t, whole)
+		if err := maps[i].Check(); err != nil {
+			t.Fatal(err)
+		}
+		said += maps[i].Memory()
+	}
+	took := heap() - before
+	if took > 2*said || said > 2*took {
+		t.Errorf("%d maps of %d bytes take %d bytes, and say %d", len(maps), len(whole), took, said)
+	}
+	runtime.KeepAlive(maps)
 }

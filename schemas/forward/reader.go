@@ -6,7 +6,9 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"slices"
 	"sort"
+	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/klauspost/compress/fse"
@@ -33,9 +35,17 @@ type Map struct {
 	CacheBlocks int
 	cache       map[int]*block
 	used        int64
-	scratch     fse.Scratch
-	raw         []byte
 }
+
+// decoding is the room that the decoding of a block takes. It goes from map to
+// map: small ones are kept by the thousand.
+type decoding struct {
+	ordinals [BlockRows]byte
+	payload  []byte
+	scratch  fse.Scratch
+}
+
+var decodings = sync.Pool{New: func() any { return new(decoding) }}
 
 type blockRef struct {
 	coding byte
@@ -202,7 +212,10 @@ func (m *Map) load(b int) (*block, error) {
 		return x, nil
 	}
 	ref := &m.blocks[b]
-	payload := make([]byte, ref.size+1)
+	room := decodings.Get().(*decoding)
+	defer decodings.Put(room)
+	room.payload = slices.Grow(room.payload[:0], ref.size+1)
+	payload := room.payload[:ref.size+1]
 	payload[0] = ref.coding
 	if err := m.read(payload[1:], ref.at); err != nil {
 		return nil, err
@@ -210,11 +223,8 @@ func (m *Map) load(b int) (*block, error) {
 	if crc32.Checksum(payload, castagnoli) != ref.sum {
 		return nil, fmt.Errorf("%w: checksum of block %d", ErrCorrupt, b)
 	}
-	if m.raw == nil {
-		m.raw = make([]byte, BlockRows)
-	}
-	ordinals := m.raw[:ref.rows]
-	if err := decodeBlock(ordinals, ref.coding, payload[1:], &m.scratch); err != nil {
+	ordinals := room.ordinals[:ref.rows]
+	if err := decodeBlock(ordinals, ref.coding, payload[1:], &room.scratch); err != nil {
 		return nil, fmt.Errorf("block %d: %w", b, err)
 	}
 	k := len(m.inputs)

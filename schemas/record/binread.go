@@ -224,4 +224,5 @@ func (r *binReader) columnType(name string, t *schemas.Type) {
 	r.uint8(name, &t.Precision)
 	r.uint8(name, &t.Scale)
 	r.int32(name, &t.Length)
+	r.str(name, &t.Nested)
 }

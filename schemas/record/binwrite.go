@@ -65,18 +65,21 @@ func (w *binWriter) open(_ string, n int) {
 
 func (w *binWriter) close() { w.b = append(w.b, 0) }
 
-func (w *binWriter) int32(_ string, v *int32)             { w.b = appendLong(w.b, int64(*v)) }
-func (w *binWriter) long(_ string, v *int64)              { w.b = appendLong(w.b, *v) }
-func (w *binWriter) uint8(_ string, v *uint8)             { w.b = appendLong(w.b, int64(*v)) }
-func (w *binWriter) reason(_ string, v *Reason)           { w.b = appendLong(w.b, int64(*v)) }
-func (w *binWriter) uint32(_ string, v *uint32)           { w.b = appendLong(w.b, int64(*v)) }
-func (w *binWriter) uint64(_ string, v *uint64)           { w.b = appendLong(w.b, int64(*v)) }
-func (w *binWriter) enum(_ string, v *uint8, _ []string)  { w.b = appendLong(w.b, int64(*v)) }
-func (w *binWriter) bool(_ string, v *bool)               { w.b = appendBool(w.b, *v) }
-func (w *binWriter) bytes(_ string, v *[]byte)            { w.b = appendBytes(w.b, *v) }
-func (w *binWriter) fixed(_ string, v []byte)             { w.b = append(w.b, v...) }
-func (w *binWriter) text(name string, v *string)          { w.str(name, v) }
-func (w *binWriter) columnType(_ string, t *schemas.Type) { w.b = appendColumnType(w.b, *t) }
+func (w *binWriter) int32(_ string, v *int32)            { w.b = appendLong(w.b, int64(*v)) }
+func (w *binWriter) long(_ string, v *int64)             { w.b = appendLong(w.b, *v) }
+func (w *binWriter) uint8(_ string, v *uint8)            { w.b = appendLong(w.b, int64(*v)) }
+func (w *binWriter) reason(_ string, v *Reason)          { w.b = appendLong(w.b, int64(*v)) }
+func (w *binWriter) uint32(_ string, v *uint32)          { w.b = appendLong(w.b, int64(*v)) }
+func (w *binWriter) uint64(_ string, v *uint64)          { w.b = appendLong(w.b, int64(*v)) }
+func (w *binWriter) enum(_ string, v *uint8, _ []string) { w.b = appendLong(w.b, int64(*v)) }
+func (w *binWriter) bool(_ string, v *bool)              { w.b = appendBool(w.b, *v) }
+func (w *binWriter) bytes(_ string, v *[]byte)           { w.b = appendBytes(w.b, *v) }
+func (w *binWriter) fixed(_ string, v []byte)            { w.b = append(w.b, v...) }
+func (w *binWriter) text(name string, v *string)         { w.str(name, v) }
+func (w *binWriter) columnType(name string, t *schemas.Type) {
+	w.b = appendColumnType(w.b, *t)
+	w.str(name, &t.Nested)
+}
 
 func (w *binWriter) str(name string, v *string) {
 	if !utf8.ValidString(*v) {

@@ -140,6 +140,9 @@ func (w *jsonWriter) fixed(name string, v []byte) {
 // columnType is the type's name, or its numbers when it is no type at all.
 func (w *jsonWriter) columnType(name string, t *schemas.Type) {
 	s := t.String()
+	if t.IsNested() {
+		s = t.Nested
+	}
 	if parsed, err := schemas.ParseType(s); err == nil && parsed == *t {
 		w.str(name, &s)
 		return
@@ -152,4 +155,5 @@ func columnTypeFields(v visitor, t *schemas.Type) {
 	v.uint8("precision", &t.Precision)
 	v.uint8("scale", &t.Scale)
 	v.int32("length", &t.Length)
+	v.text("nested", &t.Nested)
 }

@@ -13,7 +13,8 @@ const (
 	// Floats: Float, Double.
 	Floats
 	// Bytes: String, Binary, Fixed, UUID (16 bytes), Decimal of precision > 18
-	// (unscaled, 16 bytes, big-endian two's complement).
+	// (unscaled, 16 bytes, big-endian two's complement), Struct, List and Map
+	// (nested.go).
 	Bytes
 )
 
@@ -22,7 +23,7 @@ func StorageOf(t schemas.Type) Storage {
 	switch t.Kind {
 	case schemas.Float, schemas.Double:
 		return Floats
-	case schemas.String, schemas.Binary, schemas.Fixed, schemas.UUID:
+	case schemas.String, schemas.Binary, schemas.Fixed, schemas.UUID, schemas.Struct, schemas.List, schemas.Map:
 		return Bytes
 	case schemas.Decimal:
 		if t.Precision > 18 {

@@ -58,7 +58,7 @@ type chunk struct {
 
 	// The open page. valid has one byte a row (optional columns only); ints,
 	// floats, plain or idx have the values that are there.
-	rows   int
+	rows   int // of a nested column's leaf: entries
 	nulls  int
 	valid  []uint8
 	ints   []int64
@@ -66,6 +66,9 @@ type chunk struct {
 	plain  []byte
 	count  int // values in plain
 	idx    []uint32
+	// Of a nested column's leaf: the levels of its entries, and its rows.
+	reps, defs []uint8
+	tops       int
 
 	mode    chunkMode
 	codec   int32
@@ -113,7 +116,7 @@ func (c *chunk) reset(l leaf, opts *WriteOptions, enc *zstd.Encoder) {
 func (c *chunk) resetGroup() {
 	c.mode = modeUndecided
 	c.picks.group++
-	if c.leaf.phys == physBoolean || c.opts.NoDictionary {
+	if c.leaf.phys == physBoolean || c.opts.NoDictionary || c.leaf.nested && StorageOf(c.leaf.typ) == Bytes {
 		c.mode = modePlain
 	}
 	c.pages, c.body = c.pages[:0], c.body[:0]
@@ -137,6 +140,7 @@ func (c *chunk) resetPage() {
 	c.rows, c.nulls, c.count = 0, 0, 0
 	c.valid, c.ints, c.floats = c.valid[:0], c.ints[:0], c.floats[:0]
 	c.plain, c.idx = c.plain[:0], c.idx[:0]
+	c.reps, c.defs, c.tops = c.reps[:0], c.defs[:0], 0
 }
 
 // look finds out whether a column has no null at all, before rows of it are
@@ -387,7 +391,11 @@ func (c *chunk) flushPage() error {
 	var b bounds
 	b.rows, b.nulls = int64(c.rows), int64(c.nulls)
 	raw := c.raw[:0]
-	if !c.leaf.required {
+	top := c.rows
+	if c.leaf.nested {
+		raw = c.appendNestedLevels(raw)
+		top = c.tops
+	} else if !c.leaf.required {
 		raw = appendLevels(raw, c.valid, c.nulls)
 	}
 	encoding := int32(encPlain)
@@ -404,6 +412,9 @@ func (c *chunk) flushPage() error {
 		return fmt.Errorf("column %q: %w", c.leaf.name, err)
 	}
 	c.raw = raw
+	if c.leaf.nested {
+		b = bounds{rows: b.rows, nulls: b.nulls, nans: b.nans} // M5
+	}
 	switch encoding {
 	case encRLEDictionary:
 		c.dictUsed = true
@@ -430,7 +441,7 @@ func (c *chunk) flushPage() error {
 	c.pages = append(c.pages, page{
 		offset: int64(offset), size: int32(len(c.body) - offset), firstRow: c.firstRow, bounds: b,
 	})
-	c.firstRow += int64(c.rows)
+	c.firstRow += int64(top)
 	c.group.merge(c.leaf.typ, &b)
 	c.resetPage()
 	return nil

@@ -40,6 +40,11 @@ type copyColumn struct {
 // values for some rows only, where others inherit one, cannot be copied. The
 // error is ErrCannotCopy or ErrBadFile.
 func (w *Writer) CopyOf(f *File, g int, firstRowID, sequence int64) (*GroupCopy, error) {
+	for i := range w.tops {
+		if w.tops[i].nest != nil {
+			return nil, fmt.Errorf("%w: column %q is nested", ErrCannotCopy, w.tops[i].nest.name)
+		}
+	}
 	c := &GroupCopy{f: f, group: g, cols: make([]copyColumn, len(w.cols))}
 	if !f.ours {
 		return nil, fmt.Errorf("%w: another writer's", ErrCannotCopy)

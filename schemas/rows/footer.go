@@ -98,13 +98,25 @@ func (w *Writer) footer() error {
 func (w *Writer) appendMetadata(t *thriftWriter) {
 	t.open(0)
 	t.i32(1, parquetFileVersion)
-	t.list(2, 1+len(w.cols), thriftStruct)
+	elements := 1
+	for i := range w.tops {
+		if n := w.tops[i].nest; n != nil {
+			elements += n.elements()
+		} else {
+			elements++
+		}
+	}
+	t.list(2, elements, thriftStruct)
 	t.open(0)
 	t.str(4, "table")
-	t.i32(5, int32(len(w.cols)))
+	t.i32(5, int32(len(w.tops)))
 	t.close()
-	for _, c := range w.cols {
-		c.leaf.appendElement(t)
+	for i := range w.tops {
+		if n := w.tops[i].nest; n != nil {
+			n.appendElements(t)
+		} else {
+			w.tops[i].leaf.appendElement(t)
+		}
 	}
 	t.i64(3, w.rows)
 	t.list(4, len(w.groups), thriftStruct)
@@ -174,8 +186,15 @@ func (m *chunkMeta) appendMeta(t *thriftWriter, l *leaf) {
 	for _, e := range encodings {
 		t.zigzag(e)
 	}
-	t.list(3, 1, thriftBinary)
-	t.rawString(l.name)
+	if l.nested {
+		t.list(3, len(l.path), thriftBinary)
+		for _, name := range l.path {
+			t.rawString(name)
+		}
+	} else {
+		t.list(3, 1, thriftBinary)
+		t.rawString(l.name)
+	}
 	t.i32(4, m.codec)
 	t.i64(5, m.values)
 	t.i64(6, m.raw)

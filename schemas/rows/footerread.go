@@ -304,8 +304,8 @@ func (t *thriftReader) statistics(c *fileChunk) {
 	})
 }
 
-// takeSchema flattens the schema. Only top-level primitives are read; leaves
-// inside groups keep their place in the row groups.
+// takeSchema flattens the schema. Leaves inside groups keep their place in the
+// row groups; the groups themselves become the file's nested columns.
 func (f *File) takeSchema(elements []element) error {
 	if len(elements) == 0 || elements[0].children < 0 {
 		return fmt.Errorf("its schema is no tree: %w", ErrBadFile)
@@ -352,7 +352,7 @@ func (f *File) takeSchema(elements []element) error {
 			return fmt.Errorf("its schema is no tree: %w", ErrBadFile)
 		}
 	}
-	return nil
+	return f.takeNested(elements)
 }
 
 func (f *File) takeGroups(groups []fileGroup, rows int64) error {

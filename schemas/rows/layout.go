@@ -32,6 +32,11 @@ type leaf struct {
 	required bool
 	phys     int32
 	length   int32 // bytes of a physFixed
+
+	// Of a leaf inside of a nested column.
+	nested         bool
+	path           []string // the names from the row down
+	maxDef, maxRep uint8
 }
 
 func leafOf(id int32, name string, t schemas.Type, required bool) leaf {

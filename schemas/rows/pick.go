@@ -69,14 +69,18 @@ func (w *Writer) appendPicks(cols [][]*Part, picks []uint32, extra Extra) error 
 		return errors.New("ordering values without their presence, or the reverse")
 	}
 	for i := range fields {
-		c := w.cols[i]
-		c.picks.full = true
+		full := true
 		for _, p := range cols[i] {
 			if p.typ != fields[i].Type && p.rows > 0 {
 				return fmt.Errorf("column %q: a part of %s, the file wants %s", fields[i].Name, p.typ, fields[i].Type)
 			}
-			c.picks.full = c.picks.full && p.valid == nil
+			full = full && p.valid == nil
 		}
+		c := w.tops[i].chunk
+		if c == nil {
+			continue
+		}
+		c.picks.full = full
 		if StorageOf(fields[i].Type) == Bytes {
 			c.remaps(cols[i])
 		}
@@ -85,25 +89,32 @@ func (w *Writer) appendPicks(cols [][]*Part, picks []uint32, extra Extra) error 
 		n := min(len(picks)-at, stepRows-w.groupRows%stepRows, w.opts.PageRows-w.groupRows%w.opts.PageRows,
 			w.opts.RowGroupRows-w.groupRows)
 		for i := range fields {
-			if err := w.cols[i].pick(cols[i], picks[at:at+n]); err != nil {
+			t := &w.tops[i]
+			var err error
+			if t.nest != nil {
+				err = t.nest.pick(cols[i], picks[at:at+n])
+			} else {
+				err = t.pick(cols[i], picks[at:at+n])
+			}
+			if err != nil {
 				return err
 			}
 		}
 		next := len(fields)
 		if w.opts.RowID {
-			if err := w.cols[next].takeOrNull(extra.RowID, at, n); err != nil {
+			if err := w.tops[next].takeOrNull(extra.RowID, at, n); err != nil {
 				return err
 			}
 			next++
 		}
 		if w.opts.LastSeq {
-			if err := w.cols[next].takeOrNull(extra.LastSeq, at, n); err != nil {
+			if err := w.tops[next].takeOrNull(extra.LastSeq, at, n); err != nil {
 				return err
 			}
 			next++
 		}
 		if w.opts.Order {
-			w.cols[next].takeValid(extra.Order, extra.HasOrder, at, n)
+			w.tops[next].takeValid(extra.Order, extra.HasOrder, at, n)
 		}
 		if err := w.stepped(n); err != nil {
 			return err

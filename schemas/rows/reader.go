@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/varve-io/varve/schemas"
 )
@@ -33,7 +35,8 @@ type File struct {
 	leaves []fileLeaf
 	groups []fileGroup
 	byID   map[int32]int
-	ours   bool // written by this package
+	nested map[int32]*fileNode // columns that are groups, by field id
+	ours   bool                // written by this package
 }
 
 // fileLeaf is one leaf column as the footer describes it.
@@ -46,6 +49,8 @@ type fileLeaf struct {
 	optional bool
 	typ      schemas.Type
 	why      string // not empty: why the column cannot be read
+
+	maxDef, maxRep uint8
 }
 
 type fileGroup struct {
@@ -125,10 +130,13 @@ func (f *File) NumRowGroups() int { return len(f.groups) }
 func (f *File) GroupRows(g int) int64 { return f.groups[g].rows }
 
 // Has says whether the file has a column of this field id.
-func (f *File) Has(id int32) bool { _, ok := f.byID[id]; return ok }
+func (f *File) Has(id int32) bool {
+	_, flat := f.byID[id]
+	return flat || f.nested[id] != nil
+}
 
-// Fields are the file's columns that have a field id and a type of ours, in
-// the file's order.
+// Fields are the file's columns that have a field id and a type of ours: in
+// the file's order, nested ones last.
 func (f *File) Fields() []schemas.Field {
 	var out []schemas.Field
 	for i := range f.leaves {
@@ -137,12 +145,22 @@ func (f *File) Fields() []schemas.Field {
 			out = append(out, schemas.Field{ID: l.id, Name: l.name, Type: l.typ, Required: !l.optional})
 		}
 	}
+	for _, n := range f.nestedColumns() {
+		if n.why == "" {
+			out = append(out, n.field())
+		}
+	}
 	return out
+}
+
+// nestedColumns are the file's nested columns, in its order.
+func (f *File) nestedColumns() []*fileNode {
+	return slices.SortedFunc(maps.Values(f.nested), func(a, b *fileNode) int { return a.leaves[0] - b.leaves[0] })
 }
 
 // HasFieldIDs says whether any column has a field id: files of other writers
 // may have none (T3).
-func (f *File) HasFieldIDs() bool { return len(f.byID) > 0 }
+func (f *File) HasFieldIDs() bool { return len(f.byID)+len(f.nested) > 0 }
 
 // ReadColumns reads whole columns by field id, with the types that the file
 // has. A column that is not there is an error: see Read.
@@ -150,6 +168,10 @@ func (f *File) ReadColumns(ids []int32) ([]Column, error) {
 	want := make([]schemas.Field, len(ids))
 	for i, id := range ids {
 		at, ok := f.byID[id]
+		if n := f.nested[id]; n != nil && n.why == "" {
+			want[i] = n.field()
+			continue
+		}
 		if !ok {
 			return nil, fmt.Errorf("the file has no column of field id %d", id)
 		}
@@ -165,6 +187,14 @@ func (f *File) Read(want []schemas.Field) ([]Column, error) {
 	cols := make([]Column, len(want))
 	for i := range want {
 		at, ok := f.byID[want[i].ID]
+		if f.nested[want[i].ID] != nil || ok && want[i].Type.IsNested() {
+			c, err := f.readNested(&want[i], 0, f.rows)
+			if err != nil {
+				return nil, err
+			}
+			cols[i] = c
+			continue
+		}
 		if !ok {
 			c, err := defaults(&want[i], int(f.rows))
 			if err != nil {
@@ -198,7 +228,13 @@ func (f *File) ReadGroup(g int, want []schemas.Field) ([]Column, error) {
 	for i := range want {
 		at, ok := f.byID[want[i].ID]
 		var err error
-		if !ok {
+		if f.nested[want[i].ID] != nil || ok && want[i].Type.IsNested() {
+			first := int64(0)
+			for k := range g {
+				first += f.groups[k].rows
+			}
+			cols[i], err = f.readNested(&want[i], first, first+f.groups[g].rows)
+		} else if !ok {
 			cols[i], err = defaults(&want[i], int(f.groups[g].rows))
 		} else {
 			cols[i] = NewColumn(f.leaves[at].typ)

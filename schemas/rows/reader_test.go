@@ -359,9 +359,18 @@ func TestReadForeignFiles(t *testing.T) {
 						t.Errorf("field %d: %v", id, err)
 					}
 				}
-				for _, id := range []int32{10, 11, 12} {
+				for _, id := range []int32{11, 12} {
 					if f.Has(id) {
-						t.Errorf("nested field %d is offered", id)
+						t.Errorf("field %d, of a struct or of a repeated column without a list, is offered", id)
+					}
+				}
+				nested, err := f.ReadColumns([]int32{10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for row := range n {
+					if text, err := NewNestedText(nested[0].Type).Append(nil, nested[0].BytesAt(row)); err != nil || string(text) != `{"x":1}` {
+						t.Fatalf("row %d of a struct is %s, %v", row, text, err)
 					}
 				}
 			})

@@ -58,6 +58,17 @@ func (f *File) Scan(want []schemas.Field, lo, hi int64, readAhead int) (*Scan, e
 		c := &s.cols[i]
 		*c = columnScan{f: f, field: &want[i], group: s.group, start: start, lo: lo, hi: hi}
 		at, ok := f.byID[want[i].ID]
+		if f.nested[want[i].ID] != nil || ok && want[i].Type.IsNested() {
+			var err error
+			if c.nested, err = f.assemble(&want[i], s.group, readAhead); err != nil {
+				return nil, err
+			}
+			if err := c.nested.skip(lo - start); err != nil {
+				return nil, err
+			}
+			c.col, c.nestedRow = NewColumn(want[i].Type), lo
+			continue
+		}
 		if !ok {
 			if err := c.constant(); err != nil {
 				return nil, err
@@ -170,7 +181,10 @@ func (s *Scan) SkipGroup() error {
 	for i := range s.cols {
 		c := &s.cols[i]
 		c.used, c.page.rows = 0, 0
-		if !c.fixed {
+		if c.nested != nil {
+			c.nested.seekGroup(g + 1)
+			c.nestedRow = s.ends
+		} else if !c.fixed {
 			c.left = 0
 			c.group, c.start = g+1, s.ends
 		}
@@ -184,6 +198,9 @@ type columnScan struct {
 	field *schemas.Field
 	leaf  int
 	fixed bool // a constant: the file lacks the column
+	// A nested column is put together from its leaves.
+	nested    *assembler
+	nestedRow int64 // behind page
 
 	r     chunkReader
 	in    stream
@@ -234,6 +251,9 @@ func (c *columnScan) nextPage() (err error) {
 		c.froms = c.page.ofColumn(&c.col, c.field.InitialDefault != nil, c.froms)
 		c.used = 0
 		return nil
+	}
+	if c.nested != nil {
+		return c.nextNested()
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -299,7 +319,8 @@ func (c *columnScan) open() error {
 	if c.row >= c.lo && c.start <= c.hi || ch.indexSize <= 0 || g.rows == 0 {
 		return nil
 	}
-	if err := c.readIndex(ch, g.rows); err != nil {
+	var err error
+	if c.pages, err = readOffsetIndex(c.f, ch, g.rows); err != nil {
 		return err
 	}
 	// Pages [first, last] hold rows of the range.
@@ -430,13 +451,13 @@ func (c *columnScan) take(h *pageHeader, body []byte) error {
 // maxIndexSize bounds an offset index: a page takes a few bytes of it.
 const maxIndexSize = 64 << 20
 
-func (c *columnScan) readIndex(ch *fileChunk, rows int64) error {
-	if ch.index < 4 || ch.indexSize > maxIndexSize || ch.index > c.f.size || ch.indexSize > c.f.size-ch.index {
-		return fmt.Errorf("its offset index lies outside of the file: %w", ErrBadFile)
+func readOffsetIndex(f *File, ch *fileChunk, rows int64) (pages []pagePlace, _ error) {
+	if ch.index < 4 || ch.indexSize > maxIndexSize || ch.index > f.size || ch.indexSize > f.size-ch.index {
+		return nil, fmt.Errorf("its offset index lies outside of the file: %w", ErrBadFile)
 	}
 	b := make([]byte, ch.indexSize)
-	if err := readAt(c.f.r, b, ch.index); err != nil {
-		return err
+	if err := readAt(f.r, b, ch.index); err != nil {
+		return nil, err
 	}
 	t := &thriftReader{b: b}
 	t.fields(func(id int16, wire byte) bool {
@@ -458,20 +479,20 @@ func (c *columnScan) readIndex(ch *fileChunk, rows int64) error {
 				}
 				return true
 			})
-			c.pages = append(c.pages, p)
+			pages = append(pages, p)
 		})
 		return true
 	})
-	bad := t.err != nil || len(c.pages) == 0 || c.pages[0].first != 0
+	bad := t.err != nil || len(pages) == 0 || pages[0].first != 0
 	last, first := ch.offset, int64(-1)
-	for _, p := range c.pages {
+	for _, p := range pages {
 		bad = bad || p.offset < last || p.size <= 0 || p.size > ch.offset+ch.size-p.offset || p.first < first || p.first > rows
 		last, first = p.offset+p.size, p.first
 	}
 	if bad {
-		return fmt.Errorf("its offset index is ill-formed: %w", ErrBadFile)
+		return nil, fmt.Errorf("its offset index is ill-formed: %w", ErrBadFile)
 	}
-	return nil
+	return pages, nil
 }
 
 // stream reads a span of a file some steps ahead.

@@ -120,7 +120,9 @@ func (f *FileInfo) Metrics(id int32) *ColumnMetrics {
 type Writer struct {
 	out       io.Writer
 	opts      WriteOptions
-	cols      []*chunk
+	cols      []*chunk // the leaves, as the file has them
+	own       int      // of cols: those of the schema's columns
+	tops      []top    // the columns: the schema's, then the extra ones
 	spare     []*chunk
 	offset    int64
 	rows      int64 // of the file
@@ -130,6 +132,19 @@ type Writer struct {
 	whole     []uint32 // 0, 1, 2, …
 	extra     Column
 	err       error
+}
+
+// top is a column of a file: one chunk, or what a nested column is made of.
+type top struct {
+	*chunk
+	nest *nest // nil: not nested
+}
+
+func (t *top) take(src *Column, sel []uint32) error {
+	if t.nest != nil {
+		return t.nest.gather(src, sel)
+	}
+	return t.gather(src, sel)
 }
 
 // rowGroup is what the footer says about a written row group.
@@ -171,8 +186,8 @@ func (w *Writer) reset(out io.Writer, opts WriteOptions) error {
 	w.offset, w.rows, w.groupRows, w.err = 0, 0, 0, nil
 	w.groups = w.groups[:0]
 	w.spare = append(w.spare, w.cols...)
-	w.cols = w.cols[:0]
-	add := func(l leaf) {
+	w.cols, w.tops = w.cols[:0], w.tops[:0]
+	chunkOf := func(l leaf) *chunk {
 		var c *chunk
 		if n := len(w.spare); n > 0 {
 			c, w.spare = w.spare[n-1], w.spare[:n-1]
@@ -181,11 +196,20 @@ func (w *Writer) reset(out io.Writer, opts WriteOptions) error {
 		}
 		c.reset(l, &w.opts, enc)
 		w.cols = append(w.cols, c)
+		return c
 	}
+	add := func(l leaf) { w.tops = append(w.tops, top{chunk: chunkOf(l)}) }
 	for i := range opts.Schema.Fields {
 		f := &opts.Schema.Fields[i]
+		if f.Type.IsNested() {
+			n := nestOf(f)
+			n.shred(0, 0, nil, chunkOf)
+			w.tops = append(w.tops, top{nest: n})
+			continue
+		}
 		add(leafOf(f.ID, f.Name, f.Type, f.Required))
 	}
+	w.own = len(w.cols)
 	long := schemas.Of(schemas.Long)
 	if opts.RowID {
 		add(leafOf(schemas.RowIDField, schemas.RowIDColumn, long, false))
@@ -245,7 +269,9 @@ func (w *Writer) append(b *Batch, sel []uint32, extra Extra) error {
 		total = b.Len()
 	}
 	for i := range b.Cols {
-		w.cols[i].look(&b.Cols[i], b.Len(), total)
+		if c := w.tops[i].chunk; c != nil {
+			c.look(&b.Cols[i], b.Len(), total)
+		}
 	}
 	for at := 0; at < total; {
 		n := min(total-at, stepRows-w.groupRows%stepRows, w.opts.PageRows-w.groupRows%w.opts.PageRows,
@@ -302,18 +328,18 @@ func (w *Writer) identity(from, n int) []uint32 {
 func (w *Writer) step(b *Batch, sel []uint32, extra Extra) error {
 	at := len(b.Cols)
 	for i := range b.Cols {
-		if err := w.cols[i].gather(&b.Cols[i], sel); err != nil {
+		if err := w.tops[i].take(&b.Cols[i], sel); err != nil {
 			return err
 		}
 	}
 	if w.opts.RowID {
-		if err := w.gatherExtra(w.cols[at], extra.RowID, sel); err != nil {
+		if err := w.gatherExtra(w.tops[at].chunk, extra.RowID, sel); err != nil {
 			return err
 		}
 		at++
 	}
 	if w.opts.LastSeq {
-		if err := w.gatherExtra(w.cols[at], extra.LastSeq, sel); err != nil {
+		if err := w.gatherExtra(w.tops[at].chunk, extra.LastSeq, sel); err != nil {
 			return err
 		}
 		at++
@@ -323,7 +349,7 @@ func (w *Writer) step(b *Batch, sel []uint32, extra Extra) error {
 		if extra.Order != nil {
 			order.Ints, order.Valid = extra.Order, extra.HasOrder
 		}
-		if err := w.cols[at].gather(&order, sel); err != nil {
+		if err := w.tops[at].gather(&order, sel); err != nil {
 			return err
 		}
 	}
@@ -409,6 +435,9 @@ func (w *Writer) emitChunk(c *chunk, g *rowGroup, i, rows int) error {
 	m.codec = c.codec
 	m.dict, m.plain, m.delta = c.dictUsed, c.plainUsed, c.deltaUsed
 	m.values = int64(rows)
+	if c.leaf.nested {
+		m.values = c.group.rows
+	}
 	m.raw, m.packed = c.rawSize, w.offset-start
 	m.bounds = c.group
 	m.bounds.lo, m.bounds.hi = bytes.Clone(c.group.lo), bytes.Clone(c.group.hi)
@@ -443,7 +472,7 @@ func (w *Writer) finish() (FileInfo, error) {
 	for i := range w.groups {
 		info.SplitOffsets = append(info.SplitOffsets, w.groups[i].offset)
 	}
-	for _, c := range w.cols[:len(w.opts.Schema.Fields)] {
+	for _, c := range w.cols[:w.own] {
 		lower, upper, err := c.file.iceberg(c.leaf.typ)
 		if err != nil {
 			return FileInfo{}, fmt.Errorf("column %q: %w", c.leaf.name, err)

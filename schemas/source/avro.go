@@ -18,6 +18,8 @@ type avro struct {
 	print    uint64
 	bare     *writer // framing=none
 	path     bool    // the event's order is the ordering value
+
+	nested, changed []byte // scratch
 }
 
 // writer is a version of the table's schema that events are written in.
@@ -36,6 +38,8 @@ type written struct {
 	col      int // -1: dropped since
 	key      bool
 	required bool
+	nest     *ownNest           // of a nested column
+	change   *rows.NestedChange // from the writer's type of it, nil: none
 }
 
 const avroMagic = 0x01C3 // the first two bytes, little-endian
@@ -48,7 +52,10 @@ func newAvro(o Options, set *settings) (*avro, error) {
 	d := &avro{reader: r, versions: make(map[uint64]*writer), path: o.Def.Order.Kind == schemas.OrderByPath}
 	for i := range o.Def.Schemas {
 		s := &o.Def.Schemas[i]
-		w := d.writer(s)
+		w, err := d.writer(s)
+		if err != nil {
+			return nil, fmt.Errorf("table %s: schema %d: %w", o.Def.Name, s.ID, err)
+		}
 		d.versions[AvroFingerprint(s)] = w
 		if set.plain && s.ID == set.schemaID {
 			d.bare = w
@@ -58,12 +65,14 @@ func newAvro(o Options, set *settings) (*avro, error) {
 		if set.schemaID >= 0 {
 			return nil, fmt.Errorf("table %s has no schema %d, which option schema.id names", o.Def.Name, set.schemaID)
 		}
-		d.bare = d.writer(d.schema)
+		if d.bare, err = d.writer(d.schema); err != nil {
+			return nil, fmt.Errorf("table %s: %w", o.Def.Name, err)
+		}
 	}
 	return d, nil
 }
 
-func (d *avro) writer(s *schemas.Schema) *writer {
+func (d *avro) writer(s *schemas.Schema) (*writer, error) {
 	w := &writer{id: s.ID}
 	for i := range s.Fields {
 		f := &s.Fields[i]
@@ -71,15 +80,24 @@ func (d *avro) writer(s *schemas.Schema) *writer {
 			col: d.schema.ByID(f.ID), key: avroKey(s, f.ID)}
 		if out.col >= 0 {
 			out.required = d.required[out.col] || d.keyOf[out.col] >= 0
-			if t := d.schema.Fields[out.col].Type; t != f.Type && !f.Type.CanWiden(t) {
+			t := d.schema.Fields[out.col].Type
+			if t != f.Type && !f.Type.CanWiden(t) {
 				w.stale = true
+			} else if t != f.Type && t.IsNested() {
+				var err error
+				if out.change, err = rows.NewNestedChange(f.Type, t); err != nil {
+					return nil, fmt.Errorf("column %q: %w", f.Name, err)
+				}
 			}
 		} else if s.ID > d.schema.ID {
 			w.stale = true
 		}
+		if f.Type.IsNested() {
+			out.nest = newOwnNest(f.Type, false)
+		}
 		w.fields = append(w.fields, out)
 	}
-	return w
+	return w, nil
 }
 
 func (d *avro) Decode(dst *rows.Batch, rec *Record) (Result, error) {
@@ -218,12 +236,18 @@ func (d *avro) fields(cols []rows.Column, b []byte, i int, w *writer, del bool) 
 		if f.col >= 0 {
 			c = &cols[f.col]
 			d.count++
-		} else {
+		} else if f.nest == nil {
 			c = &d.dropped
 			d.dropped = rows.Column{Type: schemas.Type{Kind: f.kind, Precision: 38, Scale: uint8(f.scale)}}
 			d.dropped.Storage = rows.StorageOf(d.dropped.Type)
 		}
-		at, why := d.avroValue(c, f, b, i)
+		var at int
+		var why fail
+		if f.nest != nil {
+			at, why = d.nestedColumn(c, f, b, i)
+		} else {
+			at, why = d.avroValue(c, f, b, i)
+		}
 		if why != okay {
 			d.failCol, d.failKey = f.name, f.col >= 0 && d.keyOf[f.col] >= 0
 			return i, why
@@ -330,6 +354,7 @@ type AvroEncoder struct {
 	schema *schemas.Schema
 	header [10]byte
 	key    []bool
+	nested []*ownNest
 }
 
 // NewAvroEncoder is an encoder for events of a table with this schema.
@@ -337,6 +362,10 @@ func NewAvroEncoder(s *schemas.Schema) *AvroEncoder {
 	e := &AvroEncoder{schema: s, header: AvroHeader(s), key: make([]bool, len(s.Fields))}
 	for i := range s.Fields {
 		e.key[i] = avroKey(s, s.Fields[i].ID)
+		e.nested = append(e.nested, nil)
+		if s.Fields[i].Type.IsNested() {
+			e.nested[i] = newOwnNest(s.Fields[i].Type, false)
+		}
 	}
 	return e
 }
@@ -361,6 +390,13 @@ func (e *AvroEncoder) Append(dst []byte, b *rows.Batch, i int) ([]byte, error) {
 			continue
 		case !e.key[c]:
 			dst = append(dst, 2)
+		}
+		if n := e.nested[c]; n != nil {
+			r := rows.NewNestedReader(col.BytesAt(i))
+			if dst = appendOwnNested(dst, n, r); r.End() != nil {
+				return dst, fmt.Errorf("column %q: %w", e.schema.Fields[c].Name, r.End())
+			}
+			continue
 		}
 		dst = appendAvro(dst, col, i)
 	}

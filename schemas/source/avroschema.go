@@ -17,6 +17,9 @@ import (
 //	  row    record: a field for each column, in the schema's order; key
 //	         columns as their type, every other column null or its type
 //
+// A struct is a record, a list an array, a map with text keys a map, any other
+// map an array of records of key and value.
+//
 // A delete fills the key columns and leaves the others null. Names that Avro
 // does not allow are written as Iceberg writes them in manifests (a-b is
 // a_x2Db); field-id tells which column is meant. varve-event.avsc is an
@@ -176,16 +179,7 @@ func avroSchema(s *schemas.Schema, canonical bool) []byte {
 		if !key {
 			b = append(b, `["null",`...)
 		}
-		prim, logical := avroPrimitive(f.Type), avroLogical(f.Type)
-		switch {
-		case f.Type.Kind == schemas.Fixed:
-			b = named(b, "fixed", "F"+strconv.Itoa(int(f.ID)), false)
-			b = append(b, `"size":`+strconv.Itoa(int(f.Type.Length))+`}`...)
-		case logical != "" && !canonical:
-			b = append(b, `{"type":"`+prim+`",`+logical+`}`...)
-		default:
-			b = append(b, `"`+prim+`"`...)
-		}
+		b = avroNestedType(b, f.Type, f.ID, canonical, func(b []byte, kind, name string) []byte { return named(b, kind, name, false) })
 		if !key {
 			b = append(b, ']')
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/varve-io/varve/schemas"
 )
 
 // avroKind is a kind of Avro type.
@@ -277,12 +279,36 @@ var connectLiterals = [...]string{
 
 // connect is the Connect schema that says the same of a field as t does.
 func (t *avroType) connect(name string, initial json.RawMessage) connectSchema {
+	budget := maxAvroParts
+	return t.connectAt(name, initial, 0, &budget)
+}
+
+// connectAt bounds what a type that names itself, or others often, is unrolled
+// to: what lies deeper than a table's columns can is no type of one.
+func (t *avroType) connectAt(name string, initial json.RawMessage, depth int, budget *int) connectSchema {
 	s := connectSchema{Field: name}
+	*budget--
 	if t.kind == avroUnion && t.value != nil {
 		s.Optional = t.null >= 0
 		t = t.value
 	}
 	s.Type, s.Name, s.Parameters = connectLiterals[t.kind], t.connectName, t.parameters
+	if depth <= schemas.MaxNesting && *budget > 0 {
+		inner := func() *connectSchema {
+			c := t.items.connectAt("", nil, depth+1, budget)
+			return &c
+		}
+		switch t.kind {
+		case avroRecord:
+			for i := range t.fields {
+				s.Fields = append(s.Fields, t.fields[i].typ.connectAt(t.fields[i].name, t.fields[i].initial, depth+1, budget))
+			}
+		case avroArray:
+			s.Items = inner()
+		case avroMap:
+			s.Keys, s.Values = &connectSchema{Type: "string"}, inner()
+		}
+	}
 	if s.Name == "" && t.logical != "" {
 		s.Name = avroLogicalNames[t.logical]
 		switch {

@@ -69,9 +69,12 @@ func (r *reader) avroPut(c *rows.Column, f *field, t *avroType, b []byte, i int)
 			return end, okay
 		}
 		return end, r.rawBytes(c, f, b[i:end])
-	case avroRecord:
-		if f.op == opVarDecimal {
+	case avroRecord, avroArray, avroMap:
+		switch {
+		case f.op == opVarDecimal && t.kind == avroRecord:
 			return r.avroVarDecimal(c, t, b, i)
+		case f.shape != nil:
+			return r.avroNested(c, f, t, b, i)
 		}
 	}
 	end := t.skip(b, i, 0)
@@ -298,7 +301,7 @@ func (r *reader) avroRow(p *plan, t *avroType, cols []rows.Column, b []byte, i i
 			cols[f.col].AppendNull()
 		}
 		if why != okay {
-			r.failCol, r.failKey = f.name, f.key >= 0
+			r.failCol, r.failKey = f.name+r.failPath, f.key >= 0
 			return at, why
 		}
 		r.count++

@@ -58,6 +58,18 @@ func (r *reader) headerKey(rec *Record) bool {
 
 // isMarker says whether a JSON value is the marker of an unchanged one.
 func (s *settings) isMarker(v []byte) bool {
+	if v[0] == '[' {
+		// An array that did not change is one of the marker.
+		i := skipSpace(v, 1)
+		end := skipValue(v, i)
+		if end < 0 || v[i] != '"' {
+			return false
+		}
+		if _, more := nextOf(v, end); more {
+			return false
+		}
+		v = v[i:end]
+	}
 	if v[0] != '"' {
 		return false
 	}

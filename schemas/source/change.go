@@ -42,6 +42,14 @@ func (r *reader) compile(s *connectSchema) *plan {
 		case f.col >= 0:
 			if wide, _ := r.set.resolve(&f, d, r.schema.Fields[f.col].Type); wide.Kind != 0 {
 				w := r.schema.Fields[f.col]
+				if wide.IsNested() {
+					if err := wide.CheckNested(in.Field); err != nil {
+						refuse(Rejectf(KindUnknown, "name", "%s", err))
+					}
+					if r.set.refuseNew {
+						refuse(Rejectf(KindUnknown, "schema", "column %q has a field that the table's has not, and columns.new is refuse", in.Field))
+					}
+				}
 				w.Type = wide
 				change.Widen = append(change.Widen, w)
 				if f.key >= 0 {
@@ -114,6 +122,9 @@ func (r *reader) newColumn(name string, d declared, names map[string]string) (sc
 	if j := r.checkName(name, names); j != nil {
 		return schemas.Field{}, j
 	}
+	if err := t.CheckNested(name); err != nil {
+		return schemas.Field{}, Rejectf(KindUnknown, "name", "%s", err)
+	}
 	f := schemas.Field{Name: name, Type: t}
 	if d.initial != nil {
 		f.InitialDefault = r.icebergDefault(d, t)
@@ -129,6 +140,16 @@ func (r *reader) bareChange(kind Kind) error {
 	for _, u := range r.unknown {
 		if u.bad != okay {
 			return u.bad.reject(kind, u.name, false)
+		}
+		if err := u.typ.CheckNested(u.name); err != nil {
+			return Rejectf(kind, "name", "%s", err)
+		}
+		if u.col >= 0 {
+			if r.set.refuseNew {
+				return Rejectf(kind, "schema", "column %q has a field that the table's has not, and columns.new is refuse", u.name)
+			}
+			change.Widen = append(change.Widen, schemas.Field{ID: r.schema.Fields[u.col].ID, Name: u.name, Type: u.typ})
+			continue
 		}
 		if j := r.checkName(u.name, names); j != nil {
 			j.Kind = kind

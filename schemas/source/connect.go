@@ -45,6 +45,9 @@ const (
 	semUUID
 	semUint64
 	semNested
+	semStruct // with declared.of
+	semArray
+	semMap
 )
 
 // declared is the type that an event's own schema gives to a field.
@@ -55,9 +58,11 @@ type declared struct {
 	length    int // semBits
 	optional  bool
 	initial   json.RawMessage // default value, nil: none
+	of        *connectSchema  // of a struct, array or map
 }
 
-// literalTypes are the types of a Connect schema; everything else is nested.
+// literalTypes are the types of a Connect schema that are one value; the others
+// are nested.
 var literalTypes = map[string]declared{
 	"boolean": {sem: semBool},
 	"int8":    {sem: semInt8},
@@ -110,6 +115,9 @@ type connectSchema struct {
 	Fields     []connectSchema   `json:"fields"`
 	Parameters map[string]string `json:"parameters"`
 	Default    json.RawMessage   `json:"default"`
+	Items      *connectSchema    `json:"items"`  // of an array
+	Keys       *connectSchema    `json:"keys"`   // of a map
+	Values     *connectSchema    `json:"values"` // of a map
 }
 
 // maxSchemaParts bounds the objects in an event's schema: before, after and
@@ -150,7 +158,7 @@ func (s *connectSchema) declared() declared {
 	case scalar:
 		d = lit
 	default:
-		d = declared{sem: semNested}
+		d = s.nestedDeclared()
 	}
 	d.optional = s.Optional
 	if len(s.Default) > 0 && string(s.Default) != "null" {
@@ -245,6 +253,8 @@ func (d declared) columnType(exactTime, exactNanos bool) (t schemas.Type, ok boo
 		return schemas.Of(schemas.UUID), true
 	case semUint64:
 		return schemas.DecimalOf(20, 0), true
+	case semStruct, semArray, semMap:
+		return d.nestedType(exactTime, exactNanos, 0)
 	}
 	return t, false
 }

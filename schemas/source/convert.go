@@ -35,6 +35,9 @@ const (
 	opFlatOp                 // the flattened form's __op
 	opFlatChange             // _cdc
 	opMismatch               // another type than the column's
+	opStruct                 // the three nested ones: see shape.go
+	opList                   //
+	opMap                    //
 )
 
 // field is one member of a row object and what becomes of it.
@@ -51,6 +54,7 @@ type field struct {
 	num   bool // opDecimal: a JSON number is taken
 	floor bool // drop what is finer than the column (T2)
 	scale int  // opDecimal with b64
+	shape *shape
 }
 
 // resolve decides how values so declared go into a column of type t. When the
@@ -102,6 +106,8 @@ func (s *settings) resolve(f *field, d declared, t schemas.Type) (widen schemas.
 		}
 	case schemas.Decimal:
 		return s.resolveDecimal(f, d, t)
+	case schemas.Struct, schemas.List, schemas.Map:
+		return s.resolveNested(f, d, t)
 	case schemas.Date:
 		switch d.sem {
 		case semDate:
@@ -225,6 +231,8 @@ func (s *settings) resolveBare(f *field, t schemas.Type) {
 		f.op = opUUID
 	case schemas.Fixed:
 		f.op = opFixed
+	case schemas.Struct, schemas.List, schemas.Map:
+		s.resolveBareNested(f, t)
 	default:
 		f.op = opBinary
 	}
@@ -333,7 +341,12 @@ func (r *reader) value(c *rows.Column, f *field, b []byte, i int) (int, fail) {
 			return r.temporalNumber(c, f, b, i)
 		}
 	case opMismatch:
+		if end := skipValue(b, i); end >= 0 && c.Type.IsNested() {
+			return end, wrongType
+		}
 		return r.odd(b, i, wrongType)
+	case opStruct, opList, opMap:
+		return r.nested(c, f, b, i)
 	case opSkip:
 		end := skipValue(b, i)
 		if end < 0 {

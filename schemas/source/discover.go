@@ -38,8 +38,8 @@ type surveyed struct {
 
 // Discover proposes a table's schema from a sample of its events: from their
 // own schema where they carry one, else inferred from their values (whole
-// numbers long, fractions double, both double). Nested columns and mixes of
-// types are refused by column name. Without keyCols the columns of the record
+// numbers long, fractions double, both double; objects structs, arrays lists).
+// Mixes of types are refused by column name, and so is what no column holds. Without keyCols the columns of the record
 // keys are proposed; if there are none either, the schema has no key. notes
 // say what was decided that a user should know.
 //
@@ -84,8 +84,8 @@ func Discover(registry SchemaSource, format string, options []schemas.Property, 
 		notes = append(notes, fmt.Sprintf("%d of %d records could not be read and were passed over", unread, len(sample)))
 	}
 	if len(rows.nested) > 0 {
-		return nil, notes, fmt.Errorf("column %q is an object or array, which this version does not store; "+
-			"list it in columns.exclude to leave it out (all such columns: %s)", rows.nested[0], strings.Join(rows.nested, ", "))
+		return nil, notes, fmt.Errorf("column %q is an object or array of parts that no column holds, or of several types; "+
+			"pass a schema, or list it in columns.exclude to leave it out (all such columns: %s)", rows.nested[0], strings.Join(rows.nested, ", "))
 	}
 	if len(rows.columns) == 0 {
 		if len(sample) == 0 {
@@ -142,7 +142,7 @@ func (v *survey) schema(keys *survey, keyCols, notes []string) (*schemas.Schema,
 			if isKey {
 				return nil, notes, fmt.Errorf("key column %q is null in every sampled event", c.name)
 			}
-			notes = append(notes, fmt.Sprintf("column %q holds only nulls so far; it is added with its first value", c.name))
+			notes = append(notes, fmt.Sprintf("column %q holds only nulls and empty objects or arrays so far; it is added with its first value", c.name))
 			continue
 		}
 		f := schemas.Field{ID: int32(len(s.Fields) + 1), Name: c.name, Type: c.typ, Required: isKey}
@@ -151,6 +151,7 @@ func (v *survey) schema(keys *survey, keyCols, notes []string) (*schemas.Schema,
 		}
 		s.Fields = append(s.Fields, f)
 	}
+	s.AssignIDs(s.HighestID())
 	if v.bare {
 		notes = append(notes, "the events carry no schema: dates, timestamps, decimals and bytes look like numbers and text; pass a schema to type them")
 	}
@@ -338,8 +339,10 @@ func (v *survey) object(row []byte, values bool) {
 			t, why = inferType(value)
 		}
 		switch why {
-		case nested:
+		case nested, mixed, tooDeep, twice:
 			v.refuse(name)
+		case empty:
+			v.column(name, schemas.Type{}, false)
 		case outOfRange:
 			// The other events say what the column is; this one is a dead letter.
 			v.large[name]++
@@ -384,6 +387,16 @@ func (v *survey) column(name string, t schemas.Type, declared bool) {
 	case t.Kind == 0 || t == c.typ || t.CanWiden(c.typ):
 	case c.typ.Kind == 0 || c.typ.CanWiden(t):
 		c.typ = t
+	case c.typ.IsNested() && t.Kind == c.typ.Kind && declared == c.declared:
+		merge := mergeInferred
+		if declared {
+			merge = func(a, b schemas.Type) (schemas.Type, bool) { return a.Merge(b) }
+		}
+		wide, ok := merge(c.typ, t)
+		if !ok {
+			v.fail("column %q is a %s in some events and a %s in others; pass a schema", name, c.typ, t)
+		}
+		c.typ = wide
 	case declared && c.declared:
 		v.fail("column %q is a %s in some events and a %s in others; pass a schema", name, c.typ, t)
 	case c.typ.Kind == schemas.Long && t.Kind == schemas.Double && !declared && !c.declared:

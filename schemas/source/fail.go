@@ -22,6 +22,10 @@ const (
 	badLength
 	nested
 	strange
+	partUnavailable
+	empty
+	mixed
+	tooDeep
 )
 
 // failure is the code and the reason of each fail. Reasons follow the
@@ -41,8 +45,13 @@ var failure = [...]struct{ code, reason string }{
 	isNull:        {"null", "null in a required column"},
 	absent:        {"null", "a required column is missing"},
 	badLength:     {"range", "the value's length is not the column's"},
-	nested:        {"nested", "objects and arrays are not stored by this version; list the column in columns.exclude to leave it out"},
+	nested:        {"nested", "an object or array where the table has a single value, or one of parts that no table has; list the column in columns.exclude to leave it out"},
 	strange:       {"malformed", "the field is not in the event's own schema"},
+
+	partUnavailable: {"unavailable-value", "the source did not send an unchanged part of the value; only whole columns are taken from the older row"},
+	empty:           {"type", "an empty object or array does not say what it holds; give the table a column of its type"},
+	mixed:           {"type", "the array's elements are of several types; list the column in columns.exclude to leave it out"},
+	tooDeep:         {"nested", "objects and arrays stand more than 32 levels deep"},
 }
 
 // reject makes the Reject of a fail on a column ("": none in particular).
@@ -52,7 +61,7 @@ func (f fail) reject(kind Kind, column string, key bool) *Reject {
 	code := d.code
 	if key {
 		switch f {
-		case malformed, isUnavailable, twice, nested, strange:
+		case malformed, isUnavailable, partUnavailable, twice, nested, strange:
 		default:
 			code = "key"
 		}

@@ -39,6 +39,7 @@ func table(t testing.TB, columns string, key ...string) *schemas.Definition {
 		}
 		s.Fields = append(s.Fields, f)
 	}
+	s.AssignIDs(s.HighestID())
 	d := &schemas.Definition{Name: "t", Schemas: []schemas.Schema{s}}
 	for _, k := range key {
 		i := s.ByName(k)
@@ -99,6 +100,12 @@ func showValue(c *rows.Column, i int) string {
 		return "null"
 	}
 	switch c.Type.Kind {
+	case schemas.Struct, schemas.List, schemas.Map:
+		b, err := rows.NewNestedText(c.Type).Append(nil, c.BytesAt(i))
+		if err != nil {
+			return err.Error()
+		}
+		return string(b)
 	case schemas.Boolean:
 		return strconv.FormatBool(c.Ints[i] == 1)
 	case schemas.Float, schemas.Double:
@@ -162,10 +169,8 @@ func alter(d *schemas.Definition, c *SchemaChange) {
 	for _, w := range c.Widen {
 		s.Fields[s.ByID(w.ID)].Type = w.Type
 	}
-	for _, f := range c.Add {
-		f.ID = s.HighestID() + 1
-		s.Fields = append(s.Fields, f)
-	}
+	s.Fields = append(s.Fields, c.Add...)
+	s.AssignIDs(s.HighestID())
 	s.ID++
 	d.Schemas = append(d.Schemas, s)
 	d.CurrentSchema = s.ID

@@ -46,6 +46,7 @@ type unknownField struct {
 	name string
 	typ  schemas.Type
 	bad  fail
+	col  int // the nested column that lacks a part of the value, -1: there is none yet
 }
 
 // reader turns row objects into column values for one version of a schema.
@@ -70,11 +71,15 @@ type reader struct {
 	keyPlans planCache
 
 	marker, marker64   string
+	markerList         string // see markerInts
 	scratch, raw, name []byte
 	quoted             []byte // a text key as JSON
 
 	// About the row read last.
 	failCol   string
+	failPath  string // inside a nested column, from its end on
+	inside    int    // how many structs, lists and maps are open
+	grows     bool   // a struct has a field that the table's has not
 	failKey   bool
 	keySpans  []span // the key columns' values
 	rowOrder  span   // the ordering column's value, when it was not appended
@@ -98,6 +103,7 @@ func newReader(o Options, set *settings, flat bool) (*reader, error) {
 	r := &reader{set: set, schema: o.Schema, orderCol: -1, flat: flat}
 	r.marker = set.unavailable
 	r.marker64 = base64.StdEncoding.EncodeToString([]byte(set.unavailable))
+	r.markerList = markerInts(set.unavailable)
 	n := len(r.schema.Fields)
 	r.keyOf = make([]int, n)
 	r.required = make([]bool, n)
@@ -207,7 +213,8 @@ func (r *reader) readDefaults(table string) error {
 
 // begin forgets the row read before.
 func (r *reader) begin() {
-	r.failCol, r.failKey = "", false
+	r.failCol, r.failPath, r.failKey = "", "", false
+	r.inside, r.grows = 0, false
 	r.count, r.deleted = 0, false
 	r.carried = r.carried[:0]
 	if len(r.unknown) > 0 {
@@ -292,6 +299,9 @@ func (r *reader) row(p *plan, cols []rows.Column, base int, b []byte, i int) (in
 						c.AppendNull()
 						i, why = skipValue(b, v), okay
 					}
+					if r.grows && why == okay {
+						r.grow(f, b[v:i])
+					}
 				}
 				if f.key >= 0 {
 					r.keySpans[f.key] = span{v, i}
@@ -300,7 +310,7 @@ func (r *reader) row(p *plan, cols []rows.Column, base int, b []byte, i int) (in
 				i, why = r.offTable(f, b, v)
 			}
 			if why != okay {
-				r.failCol, r.failKey = f.name, f.key >= 0
+				r.failCol, r.failKey = f.name+r.failPath, f.key >= 0
 				return i, why
 			}
 		}
@@ -418,7 +428,7 @@ func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 	if len(r.unknown) == schemas.MaxColumns {
 		return end // already more than a table can take
 	}
-	u := unknownField{name: string(name), bad: strange}
+	u := unknownField{name: string(name), bad: strange, col: -1}
 	if p.bare || p.open {
 		d, ok := r.set.types[u.name]
 		if !ok && r.hints != nil {
@@ -444,6 +454,17 @@ func (r *reader) stranger(p *plan, name, b []byte, i int) int {
 	return end
 }
 
+// grow notes that a value of a nested column has parts which the table's type
+// lacks.
+func (r *reader) grow(f *field, value []byte) {
+	r.grows = false
+	u := unknownField{name: f.name, col: f.col}
+	if u.typ, u.bad = inferType(value); u.bad == okay {
+		u.typ = addFields(r.schema.Fields[f.col].Type, u.typ)
+	}
+	r.unknown = append(r.unknown, u)
+}
+
 // inferType is the type of a column made for one JSON value.
 func inferType(v []byte) (schemas.Type, fail) {
 	switch v[0] {
@@ -452,7 +473,11 @@ func inferType(v []byte) (schemas.Type, fail) {
 	case 't', 'f':
 		return schemas.Of(schemas.Boolean), okay
 	case '{', '[':
-		return schemas.Type{}, nested
+		t, why := inferNested(v, 0)
+		if why == okay && t.Kind == 0 {
+			why = empty
+		}
+		return t, why
 	}
 	if _, _, f := parseInt(v, 0); f == okay {
 		return schemas.Of(schemas.Long), okay

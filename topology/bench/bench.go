@@ -120,6 +120,7 @@ func Works() []Work {
 		{"scale", "processor time of one shard, and of four in processes of their own", 4_000_000, 20_000, true, runScale},
 		{"steady", "two hours of updates: memory and files of a table must stay flat", 100_000, 2_000, true, runSteady},
 		{"compact", "a merge of ten sorted files with a tenth of their rows dead", 5_000_000, 20_000, false, runCompact},
+		{"jobs", "compaction jobs through the log, without the work on data", 100_000, 2_000, true, runJobs},
 		{"rebase", "positions of a job's inputs through its forwarding map, and the map's size", 10_000_000, 200_000, false, runRebase},
 		{"decode", "events of each format of source topics, decoded on one core", 1_000_000, 2_000, false, runDecode},
 		{"vector", "operations on deletion vectors", 0, 0, false, runVector},
