@@ -113,12 +113,15 @@ type PublishedTotals struct {
 	Files, Rows, Bytes, Vectors, Dead, VectorBytes int64
 }
 
-// cut: C1. Nothing is ever held in this apply version.
+// cut: C1. The first one, of the empty table, freezes no file.
 func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	if tab.pending != nil {
 		return reject(record.CutPending, tab.pending.Cut), nil
 	}
 	first := tab.head.Build < 0
+	if !first && tab.filesHeld() {
+		return reject(record.FilesHeld, tab.adds[0].offset), nil
+	}
 	lacks := tab.lacks()
 	if !tab.changed && !lacks {
 		return reject(record.NothingToCut), nil
@@ -422,12 +425,15 @@ func (s *Store) leavePartition(t *table, f *fileEntry) error {
 	if !slices.ContainsFunc(t.def.Specs, func(x schemas.Spec) bool { return len(x.Fields) > 0 }) {
 		return nil // no partition of this table has a list
 	}
-	k := binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(f.tuple)), f.id)
-	b, err := s.get(k)
-	if err != nil || b == nil {
+	spec, _, err := tupleOf(s.remembered, t.id, f.tuple)
+	if err != nil {
 		return err
 	}
-	return s.del(k)
+	if x := t.def.Spec(spec); x == nil || len(x.Fields) == 0 {
+		return nil
+	}
+	// One that the database lacks yet has no entry to come, once it is gone.
+	return s.del(binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(f.tuple)), f.id))
 }
 
 func encVector(e *enc, v *Vector) {

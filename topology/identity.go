@@ -6,6 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/varve-io/varve/schemas/record"
@@ -47,6 +50,60 @@ func (n *Node) checkLogThere(ctx context.Context, old *nodeFile) error {
 	return err
 }
 
+// genesisID is the request id of a genesis: it begins with a name of the
+// warehouse that its writer has, so that the log decides whose warehouse a
+// deployment gets when nodes with different ones start it at once.
+func (n *Node) genesisID() record.RequestID {
+	id := record.NewRequestID()
+	name := n.warehouseName()
+	copy(id[:], name[:])
+	return id
+}
+
+func (n *Node) warehouseName() (name [8]byte) {
+	id := record.RequestIDFrom("warehouse", []byte(n.store.Location("")), []byte(storeURL(n.opt.Warehouse)))
+	copy(name[:], id[:])
+	return name
+}
+
+// tryWarehouse finds out whether a warehouse can be used before a log begins
+// that names it.
+func (n *Node) tryWarehouse(ctx context.Context) error {
+	err := ask(ctx, n.store.Location(""), func(ctx context.Context) error {
+		_, err := n.store.ReadAll(ctx, markKey(n.opt.Deployment), maxMarkBytes)
+		return err
+	})
+	switch {
+	case errors.Is(err, objstore.ErrNotFound):
+		return n.checkConditional(ctx)
+	case err == nil || errors.Is(err, objstore.ErrTooLarge):
+		return nil // checkWarehouse says what is wrong with it
+	}
+	return fmt.Errorf("read the warehouse's mark: %w", err)
+}
+
+// markWait is how long a node waits for the mark of the node that began the
+// log, which may reach the same store by another URL.
+const markWait = 10 * time.Second
+
+// marked waits for the mark of a warehouse that another node is to make, and is
+// an error when it does not come.
+func (n *Node) marked(ctx context.Context, key, id string) error {
+	where := n.store.Location("")
+	for end := time.Now().Add(markWait); ; {
+		have, err := n.store.ReadAll(ctx, key, maxMarkBytes)
+		if err == nil && string(have) == id {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%w: deployment %s was begun by a node with another warehouse than %s, and has one: name that one with --warehouse, or another deployment", ErrConfig, n.opt.Deployment, where)
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
 // checkWarehouse makes sure that the warehouse is the log's. A log that holds
 // nothing but its genesis marks it; later a warehouse without the mark is
 // another one, in which the objects that the log names are missing.
@@ -67,9 +124,11 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	switch {
 	case err == nil && string(have) == id:
 		return nil
-	case err == nil || errors.Is(err, objstore.ErrTooLarge):
+	case err == nil && isID(have):
 		return fmt.Errorf("%w: warehouse %s belongs to another deployment of the name %s: its mark %s says %.40q, the log is %s; name another warehouse or another deployment",
 			ErrConfig, where, n.opt.Deployment, key, have, id)
+	case err == nil || errors.Is(err, objstore.ErrTooLarge):
+		return n.noMark(ctx, key)
 	case !errors.Is(err, objstore.ErrNotFound):
 		return fmt.Errorf("read the warehouse's mark: %w", err)
 	}
@@ -77,10 +136,50 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 		return fmt.Errorf("%w: %s is not the warehouse of deployment %s: %s is not there, but the log has records already; name the deployment's own warehouse with --warehouse (if it is this one and only its mark was lost, make that object with the content %s)",
 			ErrConfig, where, n.opt.Deployment, key, id)
 	}
+	if name := n.warehouseName(); string(n.begun[:len(name)]) != string(name[:]) {
+		return n.marked(ctx, key, id)
+	}
 	if err := n.checkConditional(ctx); err != nil {
 		return err
 	}
 	return n.markWarehouse(ctx, key, id)
+}
+
+// isID says whether a mark holds a deployment's id.
+func isID(mark []byte) bool {
+	var id [16]byte
+	n, err := hex.Decode(id[:], mark[:min(len(mark), 2*len(id))])
+	return err == nil && n == len(id) && len(mark) == 2*len(id)
+}
+
+// noMark says what stands in the place of a warehouse's mark. Whatever answers
+// any question with a page is no store.
+func (n *Node) noMark(ctx context.Context, key string) error {
+	where := n.store.Location("")
+	at := where
+	if u, err := url.Parse(storeURL(n.opt.Warehouse)); err == nil && u.Query().Get("endpoint") != "" {
+		at = u.Query().Get("endpoint")
+	}
+	var begin [256]byte
+	read := 0
+	o, err := n.store.Open(ctx, key)
+	if err == nil {
+		read, err = o.ReadAt(begin[:], 0)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		err = errors.Join(err, o.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("read the warehouse's mark: %w", err)
+	}
+	text := strings.ToLower(strings.TrimSpace(strings.TrimPrefix(string(begin[:read]), "\ufeff")))
+	for _, page := range []string{"<!doctype html", "<html", "<head", "<body"} {
+		if strings.HasPrefix(text, page) {
+			return fmt.Errorf("%w: the endpoint at %s answers with HTML, not with a store's objects: a web page is served there; give the address of the store", ErrConfig, at)
+		}
+	}
+	return fmt.Errorf("%w: warehouse %s: the object %s, which says whose it is, holds something else than a deployment's id: either it was overwritten, or what answers at %s is no store", ErrConfig, where, key, at)
 }
 
 // markAttempts bounds how often the mark is tried: nodes that start together

@@ -193,3 +193,83 @@ func TestNodesStartAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoWarehouses: two nodes that start a deployment at once with different
+// warehouses: the log decides whose it is, and the other is told. Whoever reaches
+// the same warehouse by another URL is not.
+func TestTwoWarehouses(t *testing.T) {
+	b := openBroker(t, t.TempDir())
+	ctx := groupContext(t)
+	lakes := []string{t.TempDir(), t.TempDir()}
+	failed := make(chan error, len(lakes))
+	for i, lake := range lakes {
+		data := t.TempDir()
+		go func() {
+			n, err := OpenNode(ctx, NodeOptions{Data: data, Warehouse: lake, Brokers: []string{b.Addr()}, Partitions: 2, Groups: true, NodeID: string(rune('a' + i)), Logger: slog.New(slog.DiscardHandler)})
+			if err == nil {
+				err = n.Close(ctx)
+			}
+			failed <- err
+		}()
+	}
+	refused := 0
+	for range lakes {
+		if err := <-failed; err != nil {
+			refused++
+			wantConfigError(t, err, "was begun by a node with another warehouse than", "--warehouse")
+		}
+	}
+	marked := 0
+	for _, lake := range lakes {
+		if _, err := os.Stat(filepath.Join(lake, "_varve", "varve", "deployment")); err == nil {
+			marked++
+		} else if !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	if refused != 1 || marked != 1 {
+		t.Errorf("%d nodes were refused, %d warehouses are marked: want one each", refused, marked)
+	}
+}
+
+// TestMarkOfAnother: a node whose warehouse is the one that the log names, but
+// by another URL, waits for the mark that the node makes that began the log.
+func TestMarkOfAnother(t *testing.T) {
+	ctx := groupContext(t)
+	n := &Node{opt: NodeOptions{Deployment: "d"}}
+	n.store = objstore.NewMem()
+	time.AfterFunc(300*time.Millisecond, func() {
+		if err := n.store.Create(ctx, markKey("d"), []byte("mine")); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := n.marked(ctx, markKey("d"), "mine"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnusableWarehouse: a log does not begin with a warehouse that cannot be
+// used: the next start may name another.
+func TestUnusableWarehouse(t *testing.T) {
+	b := openBroker(t, t.TempDir())
+	n := &Node{opt: NodeOptions{Deployment: "d"}}
+	n.store = ignoring{objstore.NewMem()}
+	n.client = ClientOptions{Brokers: []string{b.Addr()}}
+	n.admin = newAdmin(t, n.client)
+	topics, err := NewTopics("d", 1, 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.topics = topics
+	ctx := groupContext(t)
+	if err := n.admin.EnsureTopics(ctx, topics); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.genesis(ctx); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "conditional_writes=false") {
+		t.Errorf("got %v", err)
+	}
+	at, err := n.admin.Offsets(ctx, topics.Transactions)
+	if err != nil || at[0].High != 0 {
+		t.Errorf("the log holds %+v, %v", at, err)
+	}
+}

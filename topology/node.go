@@ -110,7 +110,8 @@ type Node struct {
 	log    *slog.Logger
 	lock   *DirLock
 	broker *Broker
-	id     [16]byte // the deployment's
+	id     [16]byte         // the deployment's
+	begun  record.RequestID // of the genesis that decided: it names a warehouse (genesisID)
 	states []*stateWorker
 	http   *adminServer
 	watched
@@ -120,12 +121,13 @@ type Node struct {
 	publishes *RemoteFacts // nil: to the tables' own folders
 	published bool         // some node on this folder was a publisher
 
-	mu      sync.Mutex
-	memory  int64 // wanted of the process (sizeMemory)
-	shards  map[string]*shardWorker
-	refused map[string]string // why tables are not ingested
-	failed  error             // the first that stopped a role
-	late    []error           // of roles that were ending
+	mu        sync.Mutex
+	memory    int64 // wanted of the process (sizeMemory)
+	shards    map[string]*shardWorker
+	refused   map[string]string // why tables are not ingested
+	unsourced map[string]bool   // tables that stopped for their source
+	failed    error             // the first that stopped a role
+	late      []error           // of roles that were ending
 
 	compactors    *compactors // nil: the node has not the role
 	jobPartitions int32       // of the jobs topic
@@ -189,7 +191,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	if opt.Warehouse == "" {
 		opt.Warehouse = filepath.Join(opt.Data, "lake")
 	}
-	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}, halted: map[int32]string{}}
+	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}, unsourced: map[string]bool{}, halted: map[int32]string{}}
 	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
 	n.metrics = newMetrics(n)
 	if n.has(RoleState) {
@@ -338,6 +340,11 @@ func (n *Node) genesis(ctx context.Context) error {
 	rand.Read(n.id[:]) // never fails
 	for p := range offsets {
 		if offsets[p].High == 0 {
+			if p == 0 {
+				if err := n.tryWarehouse(ctx); err != nil {
+					return err
+				}
+			}
 			if err := n.writeGenesis(ctx, int32(p), int32(len(offsets))); err != nil {
 				return fmt.Errorf("write the genesis of transactions partition %d: %w", p, err)
 			}
@@ -356,7 +363,7 @@ func (n *Node) genesis(ctx context.Context) error {
 
 func (n *Node) writeGenesis(ctx context.Context, p, of int32) error {
 	v := record.SetApplyVersion{Deployment: n.id, Partitions: of, Partition: p, Version: statestore.ApplyVersion}
-	m, err := n.bodies.Message(ctx, record.Envelope{ApplyVersion: statestore.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: -1, TableID: -1}, &v)
+	m, err := n.bodies.Message(ctx, record.Envelope{ApplyVersion: statestore.ApplyVersion, Request: n.genesisID(), OffsetSeen: -1, TableID: -1}, &v)
 	if err != nil {
 		return err
 	}
@@ -379,6 +386,9 @@ func (n *Node) readGenesis(ctx context.Context, p, of int32) (id [16]byte, err e
 	set, ok := v.(*record.SetApplyVersion)
 	if err != nil || !ok {
 		return id, fmt.Errorf("%w: topic %s partition %d does not begin with a varve genesis; name another deployment", ErrConfig, n.topics.Transactions, p)
+	}
+	if p == 0 {
+		n.begun = env.Request
 	}
 	if set.Partitions != of || set.Partition != p {
 		return id, fmt.Errorf("%w: topic %s partition %d was made as %d of %d; partitions never change (L1)", ErrConfig, n.topics.Transactions, p, set.Partition, set.Partitions)

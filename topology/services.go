@@ -210,6 +210,10 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 			n.log.Warn("a table waits for its source topic", "table", t.Name, "topic", t.Definition.SourceTopic)
 			continue
 		}
+		if sourceFault(err) {
+			n.stopTable(t.Name, err)
+			continue
+		}
 		if errors.Is(err, ingest.ErrUnusable) {
 			n.log.Error("a table is not ingested", "table", t.Name, "error", err)
 			continue
@@ -559,7 +563,7 @@ func (n *Node) WaitLoaded(ctx context.Context, table string, progress func(LoadP
 				p.Read += end - ends[i].Start
 			}
 		}
-		if n.opt.Groups && !loaded {
+		if !loaded {
 			// Nothing else tells of it: the node goes on without the shard.
 			why, err := n.groupWaits(table)
 			if err != nil {

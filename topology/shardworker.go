@@ -67,7 +67,8 @@ type shardWorker struct {
 	flush    bool  // flush at once whatever waits
 	accepted int64 // source end of what was accepted; -1: no epoch is open
 	done     chan struct{}
-	halt     context.CancelCauseFunc // stops a shard of a node in groups
+	halt     context.CancelCauseFunc // stops the shard, and not the node
+	halted   bool                    // it was called; under the node's mutex
 }
 
 // ErrFenced: another owner claimed the shard (A3).
@@ -177,7 +178,11 @@ func (n *Node) ingest(ctx context.Context, t *statestore.TableInfo) error {
 		w.shard.Claim(ctx)
 	}
 	for _, w := range taken {
-		n.spawn(w.run)
+		ctx, halt := context.WithCancelCause(n.ctx)
+		n.mu.Lock()
+		w.halt = halt
+		n.mu.Unlock()
+		n.spawn(func(context.Context) error { return n.runAlone(ctx, w) })
 	}
 	return nil
 }

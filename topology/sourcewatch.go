@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/statestore"
 )
 
@@ -59,25 +62,122 @@ func grew(table string, topic TopicInfo, known int) error {
 		"divide the topic anew with `varve table reshard %s`, or load it into a table of another name", ErrSourceGrew, table, topic.Name, topic.Partitions, known, table)
 }
 
-// watchSources looks at the topics of the shards that this node owns, and ends
-// with an error once one of them is not what its shards know. Brokers that do
-// not answer are waited for.
-//
-// A node in groups stops the table's shards instead: the other tables go on.
+// watchSources looks at the topics of the shards that this node owns, and stops
+// a table's shards once one of them is not what they know: the other tables go
+// on. Brokers that do not answer are waited for.
 func (n *Node) watchSources(ctx context.Context, every time.Duration) error {
 	missing := map[string]int{}
 	for sleep(ctx, every) == nil {
+		if !n.opt.Groups {
+			n.resumeTables(ctx)
+		}
 		for _, w := range n.owned() {
-			err := n.watchSource(ctx, w, missing)
-			if err != nil && !n.opt.Groups {
-				return err
-			}
-			if err != nil {
+			if err := n.watchSource(ctx, w, missing); err != nil {
 				n.haltTable(w.cfg.TableID, err)
 			}
 		}
 	}
 	return nil
+}
+
+// sourceFault says whether an error is one of a table's source, which ends
+// neither the node nor its other tables.
+func sourceFault(err error) bool {
+	return errors.Is(err, ErrSourceGrew) || errors.Is(err, ErrTopicRecreated) || errors.Is(err, ErrNoTopic)
+}
+
+// stopTable notes that a table of a node that shares with nobody is not
+// ingested until its source is what it was, or somebody acts.
+func (n *Node) stopTable(table string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused[table] = err.Error()
+	if !n.unsourced[table] {
+		n.unsourced[table] = true
+		n.log.Error("a table is not ingested until somebody acts; it is looked at again now and then", "table", table, "error", err)
+	}
+}
+
+// resumeTables takes the shards of stopped tables again whose sources are as
+// they should be by now: divided anew, retired, or made again.
+func (n *Node) resumeTables(ctx context.Context) {
+	n.mu.Lock()
+	names := slices.Sorted(maps.Keys(n.unsourced))
+	n.mu.Unlock()
+	for _, name := range names {
+		t, err := n.Table(ctx, name)
+		if err == nil {
+			err = n.sourceOf(ctx, t)
+		}
+		if err != nil && !errors.Is(err, ErrNoTable) {
+			n.log.Debug("a table stays stopped", "table", name, "error", err)
+			continue
+		}
+		n.forgetTable(name)
+		if err == nil {
+			err = n.Ingest(ctx, t)
+		}
+		if sourceFault(err) {
+			continue // it changed again
+		}
+		n.mu.Lock()
+		delete(n.unsourced, name)
+		n.mu.Unlock()
+		switch {
+		case errors.Is(err, ErrNoTable):
+			n.refuse(name, nil) // dropped
+		case err != nil:
+			n.fail(err)
+		default:
+			n.log.Info("a table is ingested again", "table", name)
+		}
+	}
+}
+
+// sourceOf says what is wrong with a table's source topic, nil: nothing.
+func (n *Node) sourceOf(ctx context.Context, t *statestore.TableInfo) error {
+	topic, err := n.admin.Topic(ctx, n.shardTopic(t.Definition))
+	if err != nil {
+		return err
+	}
+	return checkSource(t, topic)
+}
+
+// forgetTable waits for a table's stopped shards to end, and takes them out of
+// the node's status.
+func (n *Node) forgetTable(table string) {
+	var names []string
+	n.mu.Lock()
+	for name, w := range n.shards {
+		if w.cfg.Table == table && w.halted {
+			names = append(names, name)
+		}
+	}
+	n.mu.Unlock()
+	for _, name := range names {
+		n.forgetShard(name)
+	}
+}
+
+// runAlone drives a shard of a node that shares with nobody. One that is halted
+// ends without the node.
+func (n *Node) runAlone(ctx context.Context, w *shardWorker) error {
+	defer w.halt(nil)
+	err := w.run(ctx)
+	cause := context.Cause(ctx)
+	if ctx.Err() == nil || errors.Is(cause, context.Canceled) {
+		if sourceFault(err) {
+			n.haltTable(w.cfg.TableID, err) // its reader saw it first
+			cause, err = err, nil
+		} else {
+			return err
+		}
+	}
+	w.mu.Lock()
+	w.status.Stage, w.status.Err = ingest.Stopped, cause.Error()
+	w.mu.Unlock()
+	n.stopTable(w.cfg.Table, cause)
+	return err
 }
 
 // haltTable stops all shards of a table that this node has.
@@ -86,6 +186,7 @@ func (n *Node) haltTable(table int64, err error) {
 	defer n.mu.Unlock()
 	for _, w := range n.shards {
 		if w.cfg.TableID == table && w.halt != nil {
+			w.halted = true
 			w.halt(err)
 		}
 	}

@@ -13,6 +13,11 @@
 // for must neither panic nor take memory by what they claim. The tests have
 // parquet-go as the other party, in both directions.
 //
+// A nested column (struct, list, map) is one column of bytes here, a value a row
+// (nested.go), so that only three places know what is inside: the writer takes
+// values apart into their leaves (shred.go), the reader puts them together
+// (assemble.go), and NestedText tells them.
+//
 // Read takes whole columns; a Scan (scan.go) goes through a range of rows page by
 // page, and its parts can be picked into a Writer without becoming columns
 // (pick.go). A whole row group of one file can be copied into another (copy.go).

@@ -55,6 +55,14 @@
 // Carries: the row's newest older version has it. It is refused in a key or
 // ordering column, and in a table without a key.
 //
+// # Nested columns
+//
+// A column may be a struct, list or map (shape.go). Its parts are read as columns
+// are, each into a column of one value, and put together in the bytes that
+// package rows keeps. What an event has more inside of a column than the table
+// makes the column wider: a SchemaChange like any other. A part is refused by its
+// path (order.items.element.price).
+//
 // # Options
 //
 //	columns.exclude     names left out on purpose, separated by commas

@@ -121,6 +121,8 @@ func Works() []Work {
 		{"steady", "two hours of updates: memory and files of a table must stay flat", 100_000, 2_000, true, runSteady},
 		{"compact", "a merge of ten sorted files with a tenth of their rows dead", 5_000_000, 20_000, false, runCompact},
 		{"jobs", "compaction jobs through the log, without the work on data", 100_000, 2_000, true, runJobs},
+		{"conflict", "compactions whose files lose rows before, during and after them", 10_000, 200, false, runConflict},
+		{"state", "a table of so many references: memory, opening, listing, and the speed of one with a tenth of them", 10_000_000, 100_000, false, runState},
 		{"rebase", "positions of a job's inputs through its forwarding map, and the map's size", 10_000_000, 200_000, false, runRebase},
 		{"decode", "events of each format of source topics, decoded on one core", 1_000_000, 2_000, false, runDecode},
 		{"vector", "operations on deletion vectors", 0, 0, false, runVector},

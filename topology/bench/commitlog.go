@@ -89,9 +89,11 @@ type chain struct {
 }
 
 type commitLogMaker struct {
-	st  *statestore.Store // learns what the records of setup came to
-	log commitLog
-	rng *rand.Rand
+	st    *statestore.Store // learns what the records of setup came to
+	log   commitLog
+	rng   *rand.Rand
+	next  int64 // offset
+	apply bool  // records are applied only, not kept in setup
 }
 
 // newCommitLog makes a log of n AppendRows.
@@ -164,7 +166,7 @@ func (m *commitLogMaker) encode(table string, id int64, v any) (statestore.Recor
 		return statestore.Record{}, fmt.Errorf("encode a %s record: %w", record.TypeOf(v), err)
 	}
 	env := record.Envelope{
-		Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: statestore.ApplyVersion, OffsetSeen: int64(len(m.log.setup)) - 1,
+		Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: statestore.ApplyVersion, OffsetSeen: m.next - 1,
 		Table: table, TableID: id, Body: body,
 	}
 	if env.Type != record.TypeAppendRows {
@@ -181,7 +183,7 @@ func (m *commitLogMaker) do(table string, id int64, v any) (record.OutcomeMessag
 	if err != nil {
 		return record.OutcomeMessage{}, err
 	}
-	r.Offset = int64(len(m.log.setup))
+	r.Offset = m.next
 	o, err := m.st.Apply(&r)
 	if err != nil {
 		return o, err
@@ -189,7 +191,9 @@ func (m *commitLogMaker) do(table string, id int64, v any) (record.OutcomeMessag
 	if o.Outcome.Code != record.Accepted {
 		return o, fmt.Errorf("a %s record was %s: %s", record.TypeOf(v), o.Outcome.Code, o.Outcome.Reason)
 	}
-	m.log.setup = append(m.log.setup, r)
+	if m.next++; !m.apply {
+		m.log.setup = append(m.log.setup, r)
+	}
 	return o, nil
 }
 

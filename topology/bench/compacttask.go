@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/pprof"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/parquet-go/parquet-go"
@@ -41,25 +40,14 @@ func (t *compactTask) run(ctx context.Context, out *json.Encoder) (err error) {
 			err = errors.Join(err, removed)
 		}
 	}()
-	if t.CPUProfile != "" {
-		f, err := os.Create(t.CPUProfile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-	}
 	work := t.merge
 	if t.Plain {
 		work = t.plain
 	}
 	var r compactReport
-	r.CPU, err = cpuOf(ctx, func() error { return work(ctx, path) })
-	if t.CPUProfile != "" {
-		pprof.StopCPUProfile()
-	}
+	r.CPU, err = cpuOf(ctx, func() error {
+		return profiled(t.CPUProfile, func() error { return work(ctx, path) })
+	})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,10 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
 	"time"
 )
 
@@ -43,4 +47,32 @@ func cpuOf(ctx context.Context, fn func() error) (float64, error) {
 		last = now
 	}
 	return last - start, nil
+}
+
+// startProfile writes a profile of this process to a file, where one is named,
+// until it is told to stop.
+func startProfile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("write the profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// profiled runs fn under startProfile.
+func profiled(path string, fn func() error) error {
+	stop, err := startProfile(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(), stop())
 }

@@ -48,9 +48,9 @@ func runJobs(ctx context.Context, o *Options) ([]Result, error) {
 	jobs := o.Rows
 	var out []Result
 	for _, w := range []jobsWork{
-		{"jobs", 1, jobs * jobInputs, jobs, 0},
-		{"jobs.many", 1, 10 * jobs * jobInputs, jobs, 0},
-		{"jobs.tables", 10, jobs * jobInputs, jobs, 0},
+		{name: "jobs", tables: 1, refs: jobs * jobInputs, jobs: jobs},
+		{name: "jobs.many", tables: 1, refs: 10 * jobs * jobInputs, jobs: jobs},
+		{name: "jobs.tables", tables: 10, refs: jobs * jobInputs, jobs: jobs},
 	} {
 		rs, err := o.jobs(ctx, &w)
 		if err != nil {
@@ -68,12 +68,16 @@ type jobsWork struct {
 	refs   int64 // of all tables
 	jobs   int64 // of all tables
 	each   int64 // jobs of a table
+
+	partitions int  // of a table by a bucket, 0: it has none
+	apply      bool // the log is applied only, not kept
 }
 
 // jobsLog is a log whose records make tables of published files.
 type jobsLog struct {
 	commitLogMaker
-	tables []*jobsTable
+	partitions int
+	tables     []*jobsTable
 }
 
 type jobsTable struct {
@@ -82,16 +86,26 @@ type jobsTable struct {
 	first   uint64 // file id; the others follow it
 	planned int64
 	done    int64
+
+	shard   record.ShardKey
+	epoch   int64
+	request int64
+	files   int64
+	head    record.SnapshotCommitted
 }
 
 // newJobsLog makes the tables' files: a table has one shard, and a cut for each
-// append.
+// append. The state that learned of them stays open.
 func newJobsLog(dir string, seed uint64, w *jobsWork) (_ *jobsLog, err error) {
-	l := &jobsLog{commitLogMaker: commitLogMaker{rng: rand.New(rand.NewPCG(seed, 5))}}
+	l := &jobsLog{commitLogMaker: commitLogMaker{rng: rand.New(rand.NewPCG(seed, 5)), apply: w.apply}, partitions: w.partitions}
 	if l.st, err = statestore.Open(dir, statestore.Options{}); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, l.st.Close()) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.st.Close())
+		}
+	}()
 	var id [16]byte
 	for i := range id {
 		id[i] = byte(l.rng.Uint32())
@@ -112,6 +126,10 @@ func (l *jobsLog) table(n int, files int64) error {
 	def := customers(t.name, source.DebeziumJSON, 24*3600*1000)
 	def.Location = "file:///lake/shop/jobs" + strconv.Itoa(n)
 	def.Properties = []schemas.Property{{Key: planner.PropertyPaused, Value: "true"}} // the plans are ours
+	if l.partitions > 0 {
+		def.Specs = []schemas.Spec{{Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "id_bucket", Transform: schemas.Bucket, N: int32(l.partitions)}}}}
+		def.LastPartitionID = 1000
+	}
 	o, err := l.do(t.name, -1, &record.CreateTable{Definition: def})
 	if err != nil {
 		return err
@@ -119,53 +137,73 @@ func (l *jobsLog) table(n int, files int64) error {
 	t.id = o.Offset
 	var topic [16]byte
 	topic[15] = byte(n + 1)
-	shard := record.ShardKey{TopicID: topic, Topic: "dbserver1." + t.name}
-	claim, err := l.do(t.name, t.id, &record.ClaimShard{Shard: shard})
+	t.shard = record.ShardKey{TopicID: topic, Topic: "dbserver1." + t.name}
+	claim, err := l.do(t.name, t.id, &record.ClaimShard{Shard: t.shard})
 	if err != nil {
 		return err
 	}
-	writer, request := uint32(claim.Outcome.Numbers[record.ClaimWriter]), claim.Outcome.Numbers[record.ClaimRequestEnd]
-	t.first = statestore.FileID(writer, 1)
-	head := &record.SnapshotCommitted{}
-	publish := func() error {
-		cut, err := l.do(t.name, t.id, &record.Cut{})
-		if err != nil {
-			return err
-		}
-		head.Cut, head.Build, head.TimestampMs, head.MetadataVersion = cut.Offset, cut.Offset, 1_700_000_000_000, head.Sequence+1
-		_, err = l.do(t.name, t.id, head)
+	t.epoch, t.request = claim.Offset, claim.Outcome.Numbers[record.ClaimRequestEnd]
+	t.first = statestore.FileID(uint32(claim.Outcome.Numbers[record.ClaimWriter]), 1)
+	if err := l.publish(t); err != nil {
 		return err
 	}
-	if err := publish(); err != nil {
-		return err
-	}
-	for at := int64(0); at < files; at += filesPerAppend {
-		a := &record.AppendRows{
-			Shard: shard, Epoch: claim.Offset, Counter: at + 1, SourceFrom: at, SourceTo: at + filesPerAppend,
-			RequestFrom: request, RequestTo: request, Changes: &record.Ref{Path: "_varve/varve/bodies/c", Length: 1, Hash: record.Hash{1}},
-		}
-		head = &record.SnapshotCommitted{
-			Parent: head.SnapshotID, SnapshotID: head.SnapshotID + 1, Sequence: head.Sequence + 1, FirstRowID: head.FirstRowID + head.AddedRows,
-			Manifests: []record.ManifestInfo{{Path: "m" + strconv.FormatInt(at, 10)}},
-		}
-		for i := at; i < min(at+filesPerAppend, files); i++ {
-			f := statestore.FileID(writer, uint64(i+1))
-			a.Files = append(a.Files, record.DataFile{ID: f, Rows: jobRows, Bytes: 3000})
-			head.Files = append(head.Files, record.FileRowID{File: f, FirstRowID: head.FirstRowID + head.AddedRows})
-			head.AddedRows += jobRows
-		}
-		if _, err := l.do(t.name, t.id, a); err != nil {
+	for t.files < files {
+		if err := l.grow(t, min(filesPerAppend, files-t.files)); err != nil {
 			return err
 		}
-		if err := publish(); err != nil {
-			return err
-		}
-		if _, err := l.st.Commit(); err != nil {
-			return err
-		}
-		l.st.Sent(int64(len(l.log.setup)) - 1)
 	}
 	l.tables = append(l.tables, t)
+	return nil
+}
+
+// publish cuts, and says that the catalog has it.
+func (l *jobsLog) publish(t *jobsTable) error {
+	cut, err := l.do(t.name, t.id, &record.Cut{})
+	if err != nil {
+		return err
+	}
+	h := &t.head
+	h.Cut, h.Build, h.TimestampMs, h.MetadataVersion = cut.Offset, cut.Offset, 1_700_000_000_000, h.Sequence+1
+	_, err = l.do(t.name, t.id, h)
+	return err
+}
+
+// partition is that of a table's file n: the inputs of a job share one.
+func (l *jobsLog) partition(n int64) []byte {
+	if l.partitions == 0 {
+		return nil
+	}
+	return schemas.EncodeTuple([][]byte{binary.LittleEndian.AppendUint32(nil, uint32(n/jobInputs%int64(l.partitions)))})
+}
+
+// grow appends files and publishes them.
+func (l *jobsLog) grow(t *jobsTable, files int64) error {
+	a := &record.AppendRows{
+		Shard: t.shard, Epoch: t.epoch, Counter: t.files + 1, SourceFrom: t.files, SourceTo: t.files + files,
+		RequestFrom: t.request, RequestTo: t.request, Changes: &record.Ref{Path: "_varve/varve/bodies/c", Length: 1, Hash: record.Hash{1}},
+	}
+	h := &t.head
+	t.head = record.SnapshotCommitted{
+		Parent: h.SnapshotID, SnapshotID: h.SnapshotID + 1, Sequence: h.Sequence + 1, FirstRowID: h.FirstRowID + h.AddedRows,
+		Manifests: []record.ManifestInfo{{Path: "m" + strconv.FormatInt(t.files, 10)}},
+	}
+	for n := t.files; n < t.files+files; n++ {
+		f := t.first + uint64(n)
+		a.Files = append(a.Files, record.DataFile{ID: f, Rows: jobRows, Bytes: 3000, Partition: l.partition(n)})
+		h.Files = append(h.Files, record.FileRowID{File: f, FirstRowID: h.FirstRowID + h.AddedRows})
+		h.AddedRows += jobRows
+	}
+	t.files += files
+	if _, err := l.do(t.name, t.id, a); err != nil {
+		return err
+	}
+	if err := l.publish(t); err != nil {
+		return err
+	}
+	if _, err := l.st.Commit(); err != nil {
+		return err
+	}
+	l.st.Sent(l.next - 1)
 	return nil
 }
 
@@ -178,18 +216,30 @@ func (t *jobsTable) inputs(n int64) []record.JobInput {
 	return in
 }
 
+// jobOrder is the input of each row that a job without dead rows writes.
+func jobOrder(inputs []forward.Input) []byte {
+	var order []byte
+	left := make([]uint64, len(inputs))
+	for i := range inputs {
+		left[i] = inputs[i].Rows
+	}
+	for more := true; more; {
+		more = false
+		for i := range left {
+			at := i * 7 % len(left)
+			if left[at] > 0 {
+				left[at]--
+				order, more = append(order, byte(at)), true
+			}
+		}
+	}
+	return order
+}
+
 // forwardingMap is what a worker would write of a job: its inputs' rows in turns.
-func forwardingMap(inputs []record.JobInput) ([]byte, error) {
+func forwardingMap(inputs []forward.Input, order []byte) ([]byte, error) {
 	var text bytes.Buffer
-	in := make([]forward.Input, len(inputs))
-	for i := range in {
-		in[i] = forward.Input{File: inputs[i].File, Hi: uint32(inputs[i].Hi), Rows: uint64(inputs[i].Hi)}
-	}
-	order := make([]byte, jobRows*len(in))
-	for i := range order {
-		order[i] = byte(i * 7 % len(in))
-	}
-	w, err := forward.NewWriter(&text, in)
+	w, err := forward.NewWriter(&text, inputs)
 	if err == nil {
 		err = w.Append(order)
 	}
@@ -206,7 +256,9 @@ func (o *Options) writeMaps(ctx context.Context, data, deployment string, w *job
 	if err != nil {
 		return nil, err
 	}
-	put := func(key string, b []byte) error { return os.WriteFile(filepath.Join(lake, filepath.FromSlash(key)), b, 0o644) }
+	put := func(key string, b []byte) error {
+		return os.WriteFile(filepath.Join(lake, filepath.FromSlash(key)), b, 0o644)
+	}
 	folder := "_varve/" + deployment + "/maps/"
 	if o.lakes == "" {
 		// Not through the store, which would wait for the disk with each.
@@ -227,8 +279,12 @@ func (o *Options) writeMaps(ctx context.Context, data, deployment string, w *job
 	room := make(chan struct{}, 32)
 	for _, t := range l.tables {
 		for n := range w.each {
-			in := t.inputs(n)
-			b, err := forwardingMap(in)
+			files := t.inputs(n)
+			in := make([]forward.Input, len(files))
+			for i := range in {
+				in[i] = forward.Input{File: files[i].File, Hi: jobRows, Rows: jobRows}
+			}
+			b, err := forwardingMap(in, jobOrder(in))
 			if err != nil {
 				return nil, err
 			}
@@ -291,6 +347,9 @@ func (o *Options) jobs(ctx context.Context, w *jobsWork) (_ []Result, err error)
 	w.jobs = w.each * int64(w.tables)
 	maker := filepath.Join(o.dir, w.name+"-maker")
 	log, err := newJobsLog(maker, o.Seed, w)
+	if err == nil {
+		err = log.st.Close()
+	}
 	if err = errors.Join(err, os.RemoveAll(maker)); err != nil {
 		return nil, err
 	}

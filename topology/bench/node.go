@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"os/exec"
-	"runtime/pprof"
 	"time"
 
 	"github.com/varve-io/varve/schemas/record"
@@ -40,6 +38,8 @@ type nodeSpec struct {
 	CPUProfile string
 	// Compact, if any, makes the process no node: it runs this and reports.
 	Compact *compactTask `json:",omitempty"`
+	// State likewise.
+	State *stateTask `json:",omitempty"`
 	// Verify likewise.
 	Verify *verifyTask `json:",omitempty"`
 }
@@ -67,6 +67,12 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	if s.Compact != nil {
 		return s.Compact.run(ctx, output)
 	}
+	if s.State != nil {
+		if err := output.Encode(nodeReport{}); err != nil {
+			return fmt.Errorf("say that the process is ready: %w", err)
+		}
+		return s.State.run(ctx, output)
+	}
 	if s.Verify != nil {
 		return s.Verify.run(ctx, output, log)
 	}
@@ -85,19 +91,11 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 		defer cancel()
 		err = errors.Join(err, n.Close(ctx))
 	}()
-	if s.CPUProfile != "" {
-		f, err := os.Create(s.CPUProfile)
-		if err != nil {
-			return fmt.Errorf("write the profile: %w", err)
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return errors.Join(fmt.Errorf("write the profile: %w", err), f.Close())
-		}
-		defer func() {
-			pprof.StopCPUProfile()
-			err = errors.Join(err, f.Close())
-		}()
+	stop, err := startProfile(s.CPUProfile)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, stop()) }()
 	start, err := cpuSeconds()
 	if err != nil {
 		return err
@@ -227,7 +225,7 @@ type nodeProcess struct {
 // startNode starts a node and waits until it works.
 func (o *Options) startNode(ctx context.Context, s nodeSpec) (_ *nodeProcess, err error) {
 	s.Brokers = o.client.Brokers
-	if s.Warehouse == "" && s.Compact == nil {
+	if s.Warehouse == "" && s.Compact == nil && s.State == nil {
 		if s.Warehouse, err = o.lake(s.Data); err != nil {
 			return nil, err
 		}

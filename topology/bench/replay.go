@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"strconv"
 	"time"
 
@@ -50,7 +48,7 @@ func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	stopProfile, err := o.profile()
+	stopProfile, err := startProfile(o.CPUProfile)
 	if err != nil {
 		return nil, err
 	}
@@ -134,23 +132,4 @@ func (o *Options) consume(ctx context.Context, topic string, take func([]topolog
 		}
 	}
 	return time.Since(began).Seconds(), nil
-}
-
-// profile writes a profile of this process, where one is asked for, until it is
-// told to stop.
-func (o *Options) profile() (stop func() error, err error) {
-	if o.CPUProfile == "" {
-		return func() error { return nil }, nil
-	}
-	f, err := os.Create(o.CPUProfile)
-	if err != nil {
-		return nil, fmt.Errorf("write the profile: %w", err)
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("write the profile: %w", err), f.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return f.Close()
-	}, nil
 }

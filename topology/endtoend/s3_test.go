@@ -184,8 +184,12 @@ func TestStoreRefusals(t *testing.T) {
 	g := testcluster.StartS3(t)
 	nobody := testcluster.StartProxy(t, g.Endpoint())
 	nobody.Refuse(true)
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>Welcome</html>") }))
-	defer page.Close()
+	serve := func(text string) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))
+		t.Cleanup(s.Close)
+		return s
+	}
+	page, long, other := serve("<html>Welcome</html>"), serve("\n<!DOCTYPE html>\n<html><head>"+strings.Repeat("<meta>", 100)), serve("pong")
 	secured := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secured.Close()
 	quick := "&max_attempts=2&max_backoff=100ms"
@@ -197,7 +201,9 @@ func TestStoreRefusals(t *testing.T) {
 		"a bucket that is not there": {strings.Replace(g.URL("x"), testcluster.S3Bucket, "nowhere", 1), "", topology.ErrConfig, "nowhere"},
 		"wrong credentials":          {g.URL("x"), "a-Wrong-one", topology.ErrConfig, testcluster.S3Bucket},
 		"nobody":                     {g.Via(nobody.Endpoint(), "x"), "", nil, nobody.Endpoint()},
-		"a page":                     {g.Via(page.URL, "x"), "", topology.ErrConfig, "<html>"},
+		"a page":                     {g.Via(page.URL, "x"), "", topology.ErrConfig, page.URL[len("http://"):]},
+		"a long page":                {g.Via(long.URL, "x"), "", topology.ErrConfig, "answers with HTML, not with"},
+		"something else":             {g.Via(other.URL, "x"), "", topology.ErrConfig, "holds something else"},
 		"a certificate":              {g.Via(secured.URL, "x"), "", topology.ErrConfig, "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package readers
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -138,6 +139,13 @@ func arrowText(a arrow.Array, i int) (*string, error) {
 		s = hex.EncodeToString(a.Value(i))
 	case *extensions.UUIDArray:
 		s = a.Value(i).String()
+	case *array.Struct, array.ListLike:
+		// As reader.py has it: a map is a list of its entries.
+		b, err := json.Marshal(a.GetOneForMarshal(i))
+		if err != nil {
+			return nil, err
+		}
+		s = string(b)
 	default:
 		return nil, fmt.Errorf("no text form for Arrow type %s", a.DataType())
 	}

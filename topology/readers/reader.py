@@ -13,6 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
+def nested(v, t):
+    """A nested value as JSON: a map is a list of its entries, in their order."""
+    if v is None:
+        return None
+    if pa.types.is_struct(t):
+        return {t.field(i).name: nested(v[t.field(i).name], t.field(i).type) for i in range(t.num_fields)}
+    if pa.types.is_map(t):
+        return [{"key": nested(k, t.key_type), "value": nested(x, t.item_type)} for k, x in v]
+    if pa.types.is_nested(t):
+        return [nested(x, t.value_type) for x in v]
+    return v
+
+
 def column(name, chunks, kind_hint=None):
     arr = chunks.combine_chunks() if isinstance(chunks, pa.ChunkedArray) else chunks
     if isinstance(arr, pa.ChunkedArray):  # no chunks at all
@@ -53,6 +66,12 @@ def column(name, chunks, kind_hint=None):
         or str(t) == "binary_view"
     ):
         kind, vals = "binary", [None if v is None else v.hex() for v in arr.to_pylist()]
+    elif pa.types.is_nested(t):
+        kind = "string"
+        vals = [
+            None if v is None else json.dumps(nested(v, t), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            for v in arr.to_pylist()
+        ]
     else:
         raise TypeError(f"column {name}: no text form for Arrow type {t}")
     if kind_hint:

@@ -47,6 +47,9 @@ func StartCatalog(t testing.TB, warehouse string, properties ...string) *Catalog
 		t.Skip(err.Error())
 	}
 	data := t.TempDir()
+	// One connection: of two, one was seen to keep a reader's lock for ever, and
+	// SQLite refused every commit from then on.
+	properties = append([]string{"clients=1"}, properties...)
 	c := &Catalog{t: t, java: java, dir: dir, warehouse: warehouse, more: properties,
 		database: filepath.Join(data, "catalog.db"), output: filepath.Join(data, "output.log")}
 	var cause error
