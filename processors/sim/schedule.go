@@ -47,6 +47,9 @@ func (w *World) step() error {
 	if w.opt.Garbage && w.rng.Intn(7) == 0 {
 		return w.garbageStep()
 	}
+	if w.opt.Imports && w.rng.Intn(25) == 0 {
+		return w.addSome()
+	}
 	if w.opt.Time && w.rng.Intn(12) == 0 {
 		return w.timeStep()
 	}
@@ -410,7 +413,7 @@ func (w *World) quiesce() error {
 		if err != nil {
 			return err
 		}
-		done := !busy && t.OpenJobs == 0 && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && w.outcomeNext() == int64(len(w.log))
+		done := !busy && t.OpenJobs == 0 && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && len(t.Held) == 0 && w.outcomeNext() == int64(len(w.log))
 		for _, o := range w.owners {
 			done = done && o.shard.WantsDecided()
 		}

@@ -47,6 +47,7 @@ type Options struct {
 	TwoOwners   bool
 	Requests    bool // DeleteKeys
 	Jobs        bool // compactions, and deletes by position
+	Imports     bool // files enter by AddFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Time        bool // snapshots are tagged, expired, and rolled back to
 	FlushEvery  int  // events that fill a buffer
@@ -102,6 +103,8 @@ type World struct {
 	gone       *objstore.Mem           // what was deleted
 	oldFiles   []*statestore.FileInfo  // some that a sender of positions has read
 	kept       map[int64]*snapshotData // by build, read when they were published
+	adding     []*added                // files that are written and not asked for
+	added      map[int64]*added        // AddFiles by log offset
 	struck     map[int64][]int64       // values whose rows a DeletePositions names, by its offset
 }
 
@@ -230,7 +233,7 @@ func NewWorld(opt Options) (*World, error) {
 	}
 	w := &World{
 		opt: opt, rng: rand.New(rand.NewSource(opt.Seed)), ctx: context.Background(), now: 1_700_000_000_000,
-		mem: objstore.NewMem(), gone: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, saw: map[string]int{}, asked: map[int64]asked{},
+		mem: objstore.NewMem(), gone: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, saw: map[string]int{}, asked: map[int64]asked{}, added: map[int64]*added{},
 		logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	w.bodies = processors.NewBodies(w.mem, "sim")
