@@ -35,6 +35,12 @@ func (s *Store) catalogBase(r *Record, t int64, tab *table, c *record.CatalogBas
 		len(left) == len(tab.snapshots) && slices.Equal(c.Held, tab.held) {
 		return reject(record.NoChange, 3), nil
 	}
+	rises := c.Sequence > h.Sequence || c.NextRowID > h.NextRowID
+	if rises && tab.pending != nil && tab.filesHeld() {
+		// A build here would hold some of what the shards make of held files, and
+		// not the rest: the sender comes again.
+		return reject(record.FilesHeld, tab.adds[0].offset), nil
+	}
 	for i := range tab.snapshots {
 		if _, gone := slices.BinarySearch(c.Removed, tab.snapshots[i].ID); gone {
 			if err := s.snapshotLeft(tab, &tab.snapshots[i]); err != nil {
@@ -42,7 +48,6 @@ func (s *Store) catalogBase(r *Record, t int64, tab *table, c *record.CatalogBas
 			}
 		}
 	}
-	rises := c.Sequence > h.Sequence || c.NextRowID > h.NextRowID
 	h.Sequence, h.NextRowID, h.TimestampMs, h.MetadataPath = c.Sequence, c.NextRowID, max(h.TimestampMs, c.TimestampMs), c.MetadataPath
 	tab.snapshots, tab.held = left, slices.Clone(c.Held)
 	tab.refs.lose(c.Removed)

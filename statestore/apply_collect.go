@@ -38,6 +38,9 @@ func (s *Store) collectFiles(r *Record, now int64, t *table, p *record.CollectFi
 		s.effect('X', int64(x.Kind), x.Left, int64(x.ID))
 		s.effectBytes([]byte(path))
 		out.Objects = append(out.Objects, path)
+		if x.Kind == record.GarbageStray {
+			t.strays, t.dirty = r.Offset, true
+		}
 	}
 	if len(out.Objects) == 0 {
 		return v.outcome(false), nil

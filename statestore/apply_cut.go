@@ -113,12 +113,15 @@ type PublishedTotals struct {
 	Files, Rows, Bytes, Vectors, Dead, VectorBytes int64
 }
 
-// cut: C1. Nothing is ever held in this apply version.
+// cut: C1. The first one, of the empty table, freezes no file.
 func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	if tab.pending != nil {
 		return reject(record.CutPending, tab.pending.Cut), nil
 	}
 	first := tab.head.Build < 0
+	if !first && tab.filesHeld() {
+		return reject(record.FilesHeld, tab.adds[0].offset), nil
+	}
 	lacks := tab.lacks()
 	if !tab.changed && !lacks {
 		return reject(record.NothingToCut), nil

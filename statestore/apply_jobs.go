@@ -136,6 +136,9 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 	if len(t.openDeletes) > 0 {
 		return record.Unsettled, nil
 	}
+	if t.filesHeld() { // a job's rows are placed at its plan
+		return record.FilesHeld, nil
+	}
 	if len(p.Inputs) == 0 || len(p.Inputs) > forward.MaxInputs || p.TargetBytes < 0 || p.TargetBytes > maxJobTarget || !strategyName(p.Strategy) {
 		return record.BadItem, nil
 	}

@@ -96,10 +96,10 @@ func (s *Store) reshard(r *Record, t *table, x *record.Reshard) (outcomeOf, erro
 }
 
 // divide ends a Reshard that waits for nothing any more: every shard is drained,
-// or retired, and every request by key is answered.
+// or retired, every request by key is answered, and no file is held.
 func (s *Store) divide(r *Record, t *table) error {
 	x := t.resharding
-	if x == nil || len(t.openDeletes) > 0 {
+	if x == nil || len(t.openDeletes) > 0 || t.filesHeld() {
 		return nil
 	}
 	for _, e := range x.Ends {

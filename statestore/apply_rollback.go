@@ -20,6 +20,8 @@ func (s *Store) rollback(r *Record, now int64, t *table, x *record.Rollback) (ou
 		return reject(record.CutPending, t.pending.Cut), nil
 	case len(t.openDeletes) > 0:
 		return reject(record.Unsettled, t.openDeletes[0].offset), nil
+	case t.filesHeld():
+		return reject(record.FilesHeld, t.adds[0].offset), nil
 	case len(t.finds) > 0:
 		return reject(record.Unsettled, t.finds[0].offset), nil
 	case t.resharding != nil:

@@ -67,13 +67,13 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 		return reject(record.ReshardOpen, t.resharding.Offset), nil
 	}
 	if sh == nil {
-		sh = &shard{id: id, firstClaim: r.Offset, sourceEnd: c.LogStart, requestEnd: r.Offset, indexHorizon: t.horizonOf(id, r.Offset)}
+		sh = &shard{id: id, firstClaim: r.Offset, sourceEnd: c.LogStart, requestEnd: t.firstRequest(r.Offset), indexHorizon: t.horizonOf(id, r.Offset)}
 		t.shards[id] = sh
 		t.shardOrder = append(t.shardOrder, id)
 		t.sortShards()
 	}
 	if sh.retired {
-		sh.retired, sh.requestEnd = false, r.Offset
+		sh.retired, sh.requestEnd = false, t.firstRequest(r.Offset)
 	}
 	closeEpoch(sh, r.Offset, true)
 	sh.topic, sh.member = c.Shard.Topic, c.Member
@@ -131,6 +131,9 @@ func (s *Store) checkAppend(r *Record, t *table, sh *shard, a *record.AppendRows
 	}
 	if a.SourceTo == a.SourceFrom && a.RequestTo == a.RequestFrom {
 		return reject(record.EmptyAppend), nil
+	}
+	if at := t.takes(a.RequestFrom, a.RequestTo); at >= 0 && (a.SourceTo > a.SourceFrom || len(a.Files) > 0 || a.Changes != nil) {
+		return reject(record.FilesHeld, at), nil
 	}
 	if a.Forgets < 0 || a.Forgets > s.now {
 		return reject(record.BadCounter, -1), nil
@@ -372,7 +375,7 @@ func (s *Store) addFile(r *Record, t *table, sh *shard, a *record.AppendRows, f 
 }
 
 // settle emits the derived outcome of every DeleteKeys that all shards asked
-// have answered (A5).
+// have answered (A5), and releases files that all have taken (H1).
 func (s *Store) settle(r *Record, t *table) error {
 	kept := t.openDeletes[:0]
 	for _, o := range t.openDeletes {
@@ -397,7 +400,7 @@ func (s *Store) settle(r *Record, t *table) error {
 		}
 	}
 	t.openDeletes = kept
-	return nil
+	return s.releaseHeld(r, t)
 }
 
 // deleteKeys: A5. The shards asked are those ever claimed before it.

@@ -173,7 +173,7 @@ func (s *Store) dropTable(r *Record, t *table) (outcomeOf, error) {
 	t.pending = nil
 	// Nobody answers or publishes any more. Requests that were open are never
 	// settled: the files, and what they hold, stay where they are.
-	t.openDeletes, t.resharding, t.finds = nil, nil, nil
+	t.openDeletes, t.resharding, t.finds, t.adds = nil, nil, nil, nil
 	t.openJobs = 0
 	for _, space := range [...]byte{keyJob, keyBase} {
 		prefix := key8(space, uint64(t.id))

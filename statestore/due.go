@@ -21,7 +21,7 @@ func (s *Store) ToCut() []DueTable {
 	var out []DueTable
 	for _, id := range s.sortedTables() {
 		t := s.tables[id]
-		if !t.dropped && t.pending == nil && (t.changed || t.lacks()) {
+		if !t.dropped && t.pending == nil && (t.changed || t.lacks()) && (t.head.Build < 0 || !t.filesHeld()) {
 			d := DueTable{ID: t.id, Name: t.name, CommitIntervalMs: t.def.CommitIntervalMs, Files: t.changed}
 			if t.head.Build >= 0 && t.head.MetadataVersion == 0 {
 				d.OutsideMs = t.head.TimestampMs

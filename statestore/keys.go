@@ -29,6 +29,7 @@ const (
 	keyGarbage   = 'c' // table ‖ left ‖ kind ‖ number → an object that no snapshot from left on lists
 	keyPuffin    = 'u' // table ‖ path → how many published vectors lie in it, and since when
 	keyCollect   = 'y' // table ‖ offset of a CollectFiles → what it decided to delete
+	keyGiven     = 'i' // table ‖ name → file id of a file that an AddFiles brought
 	keyOutbox    = 'o' // first offset → outcome messages of one commit
 )
 

@@ -33,6 +33,7 @@ type TableInfo struct {
 	Counts     record.Counts
 	Shards     []ShardInfo
 	Requests   []int64     // offsets of DeleteKeys that are not settled
+	Held       []int64     // offsets of AddFiles whose files are held
 	OpenJobs   int64       // not completed
 	Resharding *Resharding // nil: none; not to be changed
 	Base       *ShardBase  // nil: none; not to be changed
@@ -63,7 +64,7 @@ type ShardInfo struct {
 func (t *table) info() *TableInfo {
 	i := &TableInfo{
 		ID: t.id, Name: t.name, Definition: t.def, Head: t.head, LastChange: t.lastChange,
-		Changes:   t.changed || t.lacks(),
+		Changes:   (t.changed || t.lacks()) && (t.head.Build < 0 || !t.filesHeld()),
 		Snapshots: append([]SnapshotRef(nil), t.snapshots...),
 		Files:     t.totals.Files, Rows: t.totals.Rows, Bytes: t.totals.Bytes, Dead: t.totals.Dead,
 		Vectors: t.totals.Vectors, Counts: t.totals.Counts, OpenJobs: t.openJobs,
@@ -86,6 +87,9 @@ func (t *table) info() *TableInfo {
 	}
 	for _, o := range t.openDeletes {
 		i.Requests = append(i.Requests, o.offset)
+	}
+	for _, a := range t.adds {
+		i.Held = append(i.Held, a.offset)
 	}
 	return i
 }

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 	if all, err := filepath.Glob("testdata/*"); err != nil || files < len(all)-1 {
 		return // -run picked some
 	}
-	for r := record.ReasonNone; r <= record.GivenUp; r++ {
+	for r := record.ReasonNone; r <= record.FilesHeld; r++ {
 		if !seen[r] {
 			t.Errorf("no script shows the reason %q", r)
 		}
@@ -474,6 +474,8 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = s.collectFrom(t, a)
 	case "collected":
 		v = &record.FilesCollected{Collect: a.num("collect", 0)}
+	case "add-files":
+		v = addFilesFrom(a)
 	case "positions":
 		v = &record.DeletePositions{Deletes: s.appendFrom(a).Deletes}
 	case "again":
@@ -852,6 +854,9 @@ func (s *script) show(t *testing.T, cmd string, a *args) string {
 			fmt.Fprintf(&b, "rolled back @%d\n", i.Rolled)
 		}
 		fmt.Fprintf(&b, "snapshots %v, open requests %v", ids, i.Requests)
+		if len(i.Held) > 0 {
+			fmt.Fprintf(&b, ", held %v", i.Held)
+		}
 		b.WriteString(refsText(i))
 	case "definition":
 		d := i.Definition

@@ -78,6 +78,8 @@ type table struct {
 	changed     bool // some chunk has a change mark
 	totals      totals
 	openDeletes []openDelete // ascending by offset
+	adds        []openAdd    // files that are held, ascending by offset
+	strays      int64        // offset of the newest CollectFiles that took a stray, 0 none
 	resharding  *Resharding  // nil: none waits for its shards
 	base        *ShardBase   // nil: no source topic was ever divided anew
 	shards      map[shardID]*shard
@@ -237,6 +239,13 @@ func (t *table) encode() []byte {
 	for i := range t.finds {
 		t.finds[i].encode(&e)
 	}
+	e.u(uint64(len(t.adds)))
+	for _, a := range t.adds {
+		e.i(a.offset)
+		e.u(a.first)
+		e.i(a.n)
+	}
+	e.i(t.strays)
 	return e.b
 }
 
@@ -345,6 +354,10 @@ func decodeTable(id int64, b []byte) (*table, error) {
 	for n := d.count(); n > 0; n-- {
 		t.finds = append(t.finds, decFind(&d))
 	}
+	for n := d.count(); n > 0; n-- {
+		t.adds = append(t.adds, openAdd{offset: d.i(), first: d.u(), n: d.i()})
+	}
+	t.strays = d.i()
 	return t, d.done("table state")
 }
 

@@ -259,7 +259,7 @@ func (d *directory) fold(x *processors.Decided) error {
 		return nil
 	}
 	d.head.Offset, d.head.TimeMs, d.head.Chain = m.Offset, m.TimeMs, m.Chain
-	if m.Outcome.Code == record.Accepted {
+	if m.Outcome.Code == record.Accepted || m.Type == record.TypeAddFiles && m.Outcome.Code == record.Partly {
 		if err := d.foldAccepted(m, x); err != nil {
 			return err
 		}
@@ -269,6 +269,15 @@ func (d *directory) fold(x *processors.Decided) error {
 	}
 	if len(settled) > 0 {
 		d.change(m, func(t *statestore.TableInfo) {
+			if held := len(t.Held); held > 0 {
+				t.Held = slices.DeleteFunc(slices.Clone(t.Held), func(o int64) bool { return slices.Contains(settled, o) })
+				if len(t.Held) < held {
+					t.LastChange = m.Offset
+				}
+				if len(t.Held) == 0 && t.Pending == nil {
+					t.Changes = t.LastChange > t.Head.Through
+				}
+			}
 			t.Requests = slices.DeleteFunc(slices.Clone(t.Requests), func(o int64) bool { return slices.Contains(settled, o) })
 			t.Finds = slices.DeleteFunc(slices.Clone(t.Finds), func(f statestore.FindInfo) bool { return slices.Contains(settled, f.Offset) })
 		})
@@ -299,6 +308,20 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 				target = n[record.RollbackTo]
 			}
 			t.RollBack(m.Offset, target)
+		})
+		return nil
+	case record.TypeAddFiles:
+		d.change(m, func(t *statestore.TableInfo) {
+			n := m.Outcome.Numbers
+			if len(n) <= record.AddHeld {
+				return
+			}
+			t.Files += n[record.AddAccepted]
+			if n[record.AddHeld] != 0 {
+				t.Held, t.Changes = append(slices.Clone(t.Held), m.Offset), false
+			} else {
+				t.LastChange, t.Changes = m.Offset, true
+			}
 		})
 		return nil
 	case record.TypeDeleteKeys:
@@ -381,7 +404,7 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 			s := shardIn(t, &v.Shard, m.Offset)
 			s.SourceEnd, s.RequestEnd, s.Counter = v.SourceTo, v.RequestTo, v.Counter
 			if len(v.Files) > 0 || len(v.Deletes) > 0 {
-				t.LastChange, t.Changes = m.Offset, true
+				t.LastChange, t.Changes = m.Offset, len(t.Held) == 0
 			}
 			s.Counts.Add(&v.Counts)
 			t.Counts.Add(&v.Counts)
@@ -407,7 +430,7 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 			}
 			h.MetadataVersion, h.MetadataPath, h.MetadataHash = v.MetadataVersion, v.MetadataPath, v.MetadataHash
 			t.Pending = nil
-			t.Changes = t.LastChange > h.Through
+			t.Changes = t.LastChange > h.Through && len(t.Held) == 0
 		})
 	case *record.SnapshotFailed:
 		d.change(m, func(t *statestore.TableInfo) {

@@ -24,6 +24,7 @@ import (
 // it is kept small.
 type verdict struct {
 	order  int64
+	place  int64 // of a tombstone: the request that left it, 0: the append's own offset
 	rowID  int64 // row id that the row carries over, -1: a new one (C6)
 	item   int32 // first item of the key
 	row    int32 // buffer row that lives at the end, -1: none
@@ -91,9 +92,9 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 						continue
 					}
 					v.hasOrd, v.order = true, a.req.Order
-				} else if v.row >= 0 || indexLive && (f.Pending || s.side.Files[f.File].Record >= a.req.Offset) {
+				} else if v.row >= 0 || indexLive && s.placeOf(f) >= a.req.Offset {
 					continue // accepted above the request: it stays
-				} else if !live && !v.touch && f.Present && f.File == 0 && (f.Pending || f.Offset >= a.req.Offset) {
+				} else if !live && !v.touch && f.Present && f.File == 0 && s.placeOf(f) >= a.req.Offset {
 					// The version that died was above the request, or its end was: that
 					// tombstone stays, whether or not its maker knew of this request.
 					p.counts.AbsentDeletes++
@@ -108,6 +109,11 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 					p.answers.AbsentDeletes++
 				}
 				p.ends(&v)
+				if a.req.HasOrder {
+					v.place = 0 // it is an event of the append
+				} else if !v.touch || v.place != 0 {
+					v.place = a.req.Offset
+				}
 				live, indexLive, v.row, v.rowID = false, false, -1, -1
 				v.touch = true
 				continue
@@ -184,6 +190,9 @@ func (s *Shard) publishedRow(e *keyindex.Entry) int64 {
 // the source and request ranges up to now.
 func (s *Shard) flush(ctx context.Context) error {
 	requestTo := max(s.requestEnd, s.decided+1)
+	if s.keys != nil && s.side.nextHeld(s.requestEnd) != nil {
+		return s.flushTake(ctx)
+	}
 	a := record.AppendRows{
 		Shard: s.cfg.Shard, Epoch: s.epoch, Counter: s.counter + 1, SourceFrom: s.sourceEnd, SourceTo: s.position,
 		RequestFrom: s.requestEnd, RequestTo: requestTo, SchemaID: s.def.CurrentSchema,
@@ -195,12 +204,7 @@ func (s *Shard) flush(ctx context.Context) error {
 	var entries []keyindex.Entry
 	var err error
 	if s.keys != nil {
-		a.Forgets = max(0, s.decidedTime-s.def.TombstoneTTLMs)
-		// A tombstone above a request is remembered until the request is answered:
-		// that answer is judged by it (K3).
-		if open := s.side.pending(a.RequestFrom, a.RequestTo); len(open) > 0 {
-			a.Forgets = min(a.Forgets, max(0, open[0].TimeMs))
-		}
+		a.Forgets = s.forgets(a.RequestFrom, a.RequestTo)
 	}
 	if s.keys == nil {
 		a.Counts = s.buf.counts
@@ -234,9 +238,20 @@ func (s *Shard) flush(ctx context.Context) error {
 		}
 		a.Changes = &ref
 	}
+	f := flight{tally: s.buf.tally, pays: len(s.side.Debts) > 0 && s.keys != nil}
+	if err := s.send(ctx, &a, entries, f); err != nil {
+		return err
+	}
+	s.buf.reset(s.def.Schema())
+	s.flushNow, s.openedMs = false, 0
+	return nil
+}
+
+// send appends what a flush made.
+func (s *Shard) send(ctx context.Context, a *record.AppendRows, entries []keyindex.Entry, f flight) error {
 	env := s.envelope()
 	env.Request = record.RequestID{} // epoch and counter decide (L9)
-	m, err := s.cfg.Bodies.Message(ctx, env, &a)
+	m, err := s.cfg.Bodies.Message(ctx, env, a)
 	if err != nil {
 		return away(err)
 	}
@@ -245,22 +260,21 @@ func (s *Shard) flush(ctx context.Context) error {
 			return err
 		}
 	}
-	s.counter, s.sourceEnd, s.requestEnd = a.Counter, a.SourceTo, requestTo
-	s.flight = append(s.flight, flight{counter: a.Counter, tally: s.buf.tally, pays: len(s.side.Debts) > 0 && s.keys != nil, offset: -1, files: a.Files, events: a.Counts.Events, sourceFrom: a.SourceFrom, sourceTo: a.SourceTo})
-	s.buf.reset(s.def.Schema())
-	s.flushNow, s.openedMs = false, 0
-	epoch := s.epoch
+	s.counter, s.sourceEnd, s.requestEnd = a.Counter, a.SourceTo, a.RequestTo
+	f.counter, f.offset, f.files, f.events, f.sourceFrom, f.sourceTo = a.Counter, -1, a.Files, a.Counts.Events, a.SourceFrom, a.SourceTo
+	s.flight = append(s.flight, f)
+	epoch, counter, from, to := s.epoch, a.Counter, a.SourceFrom, a.SourceTo
 	s.cfg.Log.Append(m, func(offset int64, err error) {
 		if epoch != s.epoch || s.stage != Running {
 			return
 		}
 		if err != nil {
-			s.unsent(fmt.Sprintf("append rows of source offsets [%d,%d)", a.SourceFrom, a.SourceTo), err)
+			s.unsent(fmt.Sprintf("append rows of source offsets [%d,%d)", from, to), err)
 			return
 		}
 		s.there(&s.appendWait)
 		for i := range s.flight {
-			if s.flight[i].counter == a.Counter {
+			if s.flight[i].counter == counter {
 				s.flight[i].offset = offset
 			}
 		}
@@ -322,7 +336,7 @@ func (s *Shard) flushKeyed(ctx context.Context, a *record.AppendRows, body *reco
 			pl := places[v.row]
 			e.File, e.Pos, e.RowID = pl.file, pl.pos, v.rowID
 		} else {
-			e.Time = keyindex.PendingTime
+			e.Time, e.Offset = keyindex.PendingTime, v.place
 			if v.listed {
 				c := record.KeyChange{HasOrder: v.hasOrd, Order: e.Order}
 				if s.narrow {

@@ -74,8 +74,14 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 		return fmt.Errorf("append %d of epoch %d was accepted out of turn", a.Counter, a.Epoch)
 	}
 	if s.index != nil {
-		if err := s.index.ConfirmAt(uint64(a.Counter), m.Offset, m.TimeMs); err != nil {
-			return awayDisk(err)
+		if f := &s.flight[0]; !f.confirmed {
+			if err := s.index.ConfirmAt(uint64(a.Counter), m.Offset, m.TimeMs); err != nil {
+				return awayDisk(err)
+			}
+			f.confirmed = true
+		}
+		if err := s.tookOwn(ctx, m, a); err != nil {
+			return err
 		}
 		s.index.Expire(a.Forgets)
 	}
@@ -133,7 +139,8 @@ func (s *Shard) keepSide(m *record.OutcomeMessage) {
 }
 
 // foldOwn folds an accepted AppendRows of this shard that an earlier owner
-// made (K4): key change list, rows, then the answers of its request range. All
+// made (K4): key change list, rows, then the answers of its request range; or the
+// files that it took and those answers, in the order of the log. All
 // that may be away is read before the first of it is folded: a record is folded
 // whole or not at all.
 func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
@@ -142,7 +149,21 @@ func (s *Shard) foldOwn(ctx context.Context, m *record.OutcomeMessage, a *record
 			s.side.Files[a.Files[i].ID] = fileInfo{Record: m.Offset, Added: m.Offset, Epoch: a.Epoch, FirstRow: -1}
 		}
 	}
-	if s.index == nil || m.Offset <= s.index.Offset() {
+	if s.index == nil {
+		return nil
+	}
+	if m.Offset <= s.index.Offset() {
+		for _, h := range s.side.held(a.RequestFrom, a.RequestTo) {
+			h.Taken = m.Offset
+		}
+		return nil
+	}
+	if len(s.side.held(a.RequestFrom, a.RequestTo)) > 0 {
+		if err := s.foldTakes(ctx, m, a); err != nil {
+			return err
+		}
+		s.index.Expire(a.Forgets)
+		s.accepted(m.Offset, a.RequestTo)
 		return nil
 	}
 	var entries []keyindex.Entry // a key is in the list or in one file
@@ -246,8 +267,12 @@ func (s *Shard) foldAnswer(m *record.OutcomeMessage, by *record.AppendRows, a *a
 	if !hasOrd {
 		order = 0
 	}
+	place := m.Offset
+	if !a.req.HasOrder {
+		place = a.req.Offset // the versions from before it end there
+	}
 	return s.index.Apply([]keyindex.Entry{{
-		Key: k, RowID: keyindex.NoRowID, HasOrder: hasOrd, Order: order, Offset: m.Offset, Time: m.TimeMs,
+		Key: k, RowID: keyindex.NoRowID, HasOrder: hasOrd, Order: order, Offset: place, Time: m.TimeMs,
 	}}, m.Offset)
 }
 
@@ -405,7 +430,11 @@ func (s *Shard) positions(ctx context.Context, d *processors.Decided) error {
 // foldBlocks folds delete blocks that this shard did not make: those of a sibling,
 // or of somebody else.
 func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks []record.DeleteBlock, sibling bool) error {
-	if s.index == nil || m.Offset <= s.index.Offset() && s.stage != Running {
+	if s.index == nil {
+		return nil
+	}
+	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b record.DeleteBlock) bool { return s.deathOfHeld(m, &b) })
+	if m.Offset <= s.index.Offset() && s.stage != Running {
 		return nil
 	}
 	var dead []keyindex.Entry

@@ -260,7 +260,7 @@ func (s *Shard) due(nowMs int64) bool {
 		return true
 	}
 	waiting := s.buf.len() > 0 || s.position > s.sourceEnd
-	answering := s.keys != nil && len(s.side.pending(s.requestEnd, s.decided+1)) > 0
+	answering := s.keys != nil && (len(s.side.pending(s.requestEnd, s.decided+1)) > 0 || s.side.nextHeld(s.requestEnd) != nil)
 	owing := len(s.side.Debts) > 0 && !s.owedInFlight()
 	if owing {
 		return true

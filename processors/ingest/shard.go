@@ -197,6 +197,8 @@ type flight struct {
 	events  int64
 	tally   Tally
 	pays    bool // it kills the side file's Debts
+	// confirmed says that the index has its entries.
+	confirmed bool
 	// sourceFrom and sourceTo are the source range.
 	sourceFrom, sourceTo int64
 }
@@ -432,7 +434,7 @@ func (s *Shard) full() bool {
 // Idle says that nothing waits: no event, no append in flight.
 func (s *Shard) Idle() bool {
 	return s.stage == Running && s.buf.len() == 0 && len(s.flight) == 0 && len(s.parked) == 0 && !s.altering &&
-		s.letters == 0 && s.position == s.sourceEnd
+		s.letters == 0 && s.position == s.sourceEnd && s.side.nextHeld(s.requestEnd) == nil
 }
 
 // FlushSoon asks for a flush of what the buffer holds, at once.
@@ -578,12 +580,24 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 	case record.TypeAlterTable, record.TypeCatalogBase:
 		s.altered(d)
 	case record.TypeClaimShard:
+		if err := s.claimOf(ctx, d); err != nil {
+			return err
+		}
 		if s.stage == Claiming && isRequest(d, s.claimID) {
 			return s.claimed(d)
 		}
 		return s.closedBy(ctx, d)
-	case record.TypeSkipSource, record.TypeRetireShard:
+	case record.TypeSkipSource:
 		return s.closedBy(ctx, d)
+	case record.TypeRetireShard:
+		if err := s.retireOf(ctx, d); err != nil {
+			return err
+		}
+		return s.closedBy(ctx, d)
+	case record.TypeAddFiles:
+		if ok || m.Outcome.Code == record.Partly {
+			return s.added(ctx, d)
+		}
 	case record.TypeReshard:
 		if ok && m.Offset > s.cfg.Base {
 			v, err := s.content(ctx, d)
@@ -718,6 +732,9 @@ func (s *Shard) claimed(d *processors.Decided) error {
 		if err := s.define(m.Definition); err != nil {
 			return err
 		}
+	}
+	if err := s.claimedHeld(s.epoch); err != nil {
+		return err
 	}
 	s.switchTo = nil
 	s.indexMs = s.nowMs

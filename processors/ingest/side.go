@@ -48,6 +48,10 @@ type side struct {
 	// Debts are versions that lost to one of another shard when the topic was
 	// divided anew; the next append kills them. Killing one twice changes nothing.
 	Debts []killed
+	// Held are the AddFiles that the index may not have, ascending; Asked is since
+	// when the shard is asked to take them, or is not.
+	Held  []heldAdd
+	Asked []asked
 }
 
 var errSide = errors.New("the shard's side file is damaged")
@@ -56,6 +60,7 @@ const (
 	sideName = "side"
 	sideForm = 3
 	owesForm = 4 // with debts
+	takeForm = 5 // with debts, held files and who is asked
 )
 
 func newSide() *side { return &side{Offset: -1, IndexAt: -1, Files: map[uint64]fileInfo{}} }
@@ -64,6 +69,9 @@ func (s *side) encode() []byte {
 	b := []byte{'v', 's', 'd', sideForm}
 	if len(s.Debts) > 0 {
 		b[3] = owesForm
+	}
+	if len(s.Held)+len(s.Asked) > 0 {
+		b[3] = takeForm
 	}
 	b = binary.AppendVarint(b, s.Offset)
 	b = binary.AppendVarint(b, s.IndexAt)
@@ -108,18 +116,21 @@ func (s *side) encode() []byte {
 		b = binary.AppendVarint(b, r.Order)
 		b = binary.AppendVarint(b, r.TimeMs)
 	}
-	if len(s.Debts) > 0 {
+	if b[3] != sideForm {
 		b = binary.AppendUvarint(b, uint64(len(s.Debts)))
 		for _, k := range s.Debts {
 			b = binary.AppendUvarint(b, k.file)
 			b = binary.AppendUvarint(b, uint64(k.pos))
 		}
 	}
+	if b[3] == takeForm {
+		b = s.encodeHeld(b)
+	}
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
 func decodeSide(b []byte) (*side, error) {
-	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] != sideForm && b[3] != owesForm ||
+	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] < sideForm || b[3] > takeForm ||
 		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errSide
 	}
@@ -185,9 +196,9 @@ func decodeSide(b []byte) (*side, error) {
 		}
 		s.Requests = append(s.Requests, q)
 	}
-	if b[3] == owesForm && bad == nil {
+	if b[3] != sideForm && bad == nil {
 		n := count()
-		if n == 0 {
+		if n == 0 && b[3] == owesForm {
 			bad = errSide
 		}
 		for ; n > 0 && bad == nil; n-- {
@@ -198,6 +209,9 @@ func decodeSide(b []byte) (*side, error) {
 			}
 			s.Debts = append(s.Debts, killed{file, uint32(pos)})
 		}
+	}
+	if b[3] == takeForm && bad == nil {
+		bad = s.decodeHeld(r)
 	}
 	if bad != nil || r.Len() != 0 {
 		return nil, errSide
@@ -306,8 +320,15 @@ func (s *Shard) forgetFiles() {
 	}
 	durable := s.index.Durable()
 	live := s.index.DurableFiles()
+	s.side.Held = slices.DeleteFunc(s.side.Held, func(h heldAdd) bool { return h.Taken > 0 && h.Taken <= durable })
+	held := map[uint64]bool{}
+	for i := range s.side.Held {
+		for _, p := range s.side.Held[i].Files {
+			held[p.ID] = true
+		}
+	}
 	for id, f := range s.side.Files {
-		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && (f.Moved == nil || f.Moved.TimeMs < s.decidedTime-movedMs) {
+		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && !held[id] && (f.Moved == nil || f.Moved.TimeMs < s.decidedTime-movedMs) {
 			delete(s.side.Files, id)
 		}
 	}

@@ -45,6 +45,7 @@ type version struct {
 	// Its row id is keep (if not negative) or, where fresh, one that no row had (C6).
 	keep  int64
 	fresh bool
+	added bool // it came with a file
 }
 
 // tomb is a deleted key's memory (K3).
@@ -67,9 +68,10 @@ type model struct {
 	tombs    map[int]tomb
 	ends     []int64 // source ends
 	requests []int64 // request ends, -1: never claimed
+	claimed  []int64 // first claims
 	retired  []bool
 	times    map[int64]int64 // table time after each record
-	asked    map[int64]asked // DeleteKeys that are not settled, by offset
+	asked    map[int64]asked // DeleteKeys, by offset
 	done     map[int64]bool  // settled ones
 	cuts     map[int64]map[int]*version
 	then     map[int64]remembered // by cut: what a rollback to it brings back
@@ -77,6 +79,9 @@ type model struct {
 	expired  map[int64]bool       // snapshots that were asked to go
 	ids      map[int64]int        // row id → the key that had it
 	struck   map[int]struckVersion
+	finds    map[int64]*modelFind // open, by offset
+	held     map[int64][]*heldRow // rows of added files, by offset
+	free     map[int64]bool       // AddFiles that are released
 	sequence int64
 	nextRow  int64
 }
@@ -99,8 +104,9 @@ func (m *model) known(k int, a *record.AppendRows) *version {
 func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
-		requests: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
-		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{},
+		requests: make([]int64, w.opt.Shards), claimed: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
+		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
+		held: map[int64][]*heldRow{}, free: map[int64]bool{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1
@@ -110,13 +116,21 @@ func newModel(w *World) *model {
 
 // fold takes the decided log.
 func (m *model) fold() error {
-	var settled []int64
+	var settled, released []int64
+	var over []*record.OutcomeMessage
 	for i := range m.w.decided {
 		d := &m.w.decided[i]
 		o := &d.Outcome
 		if o.Derived {
 			// It stands before the outcome of the record that settled it.
-			settled = append(settled, o.Outcome.Numbers[0])
+			switch q := o.Outcome.Numbers[0]; o.Type {
+			case record.TypeDeleteWhere:
+				over = append(over, o)
+			case record.TypeAddFiles:
+				released = append(released, q)
+			default:
+				settled = append(settled, q)
+			}
 			continue
 		}
 		if last, ok := m.times[o.Offset-1]; ok && o.TimeMs < last {
@@ -129,6 +143,12 @@ func (m *model) fold() error {
 		}
 		m.w.saw[what]++
 		if o.Outcome.Code != record.Accepted && o.Outcome.Code != record.Partly {
+			for _, x := range over { // a find job that took too long
+				if err := m.foundAll(x); err != nil {
+					return fmt.Errorf("log offset %d: %w", o.Offset, err)
+				}
+			}
+			over = over[:0]
 			continue
 		}
 		_, body, err := m.w.bodies.Open(m.w.ctx, d.Record.Key, d.Record.Header, d.Record.Value)
@@ -167,17 +187,35 @@ func (m *model) fold() error {
 			err = m.append(o, r)
 		case *record.DeletePositions:
 			err = m.strike(o, r)
+		case *record.DeleteWhere:
+			m.finds[o.Offset] = &modelFind{finding: m.w.findings[o.Offset]}
+		case *record.RowsFound:
+			err = m.found(o, r)
+		case *record.AddFiles:
+			err = m.add(o)
 		}
+		for _, x := range over {
+			err = errors.Join(err, m.foundAll(x))
+		}
+		over = over[:0]
 		for _, q := range settled {
 			err = errors.Join(err, m.settled(q))
 		}
-		settled = settled[:0]
+		for _, q := range released {
+			err = errors.Join(err, m.released(o, q))
+		}
+		settled, released = settled[:0], released[:0]
 		if err != nil {
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
 	}
+	for q := range m.finds {
+		return fmt.Errorf("the find job at %d was never over", q)
+	}
 	for q := range m.asked {
-		return fmt.Errorf("the request at %d was never settled", q)
+		if !m.done[q] {
+			return fmt.Errorf("the request at %d was never settled", q)
+		}
 	}
 	return nil
 }
@@ -191,20 +229,27 @@ func (m *model) settled(q int64) error {
 		return fmt.Errorf("the request at %d is settled and was never made", q)
 	}
 	for p, end := range m.requests {
-		if end >= 0 && end <= q && !m.retired[p] {
+		if end >= 0 && end <= q && !m.retired[p] && m.claimed[p] < q {
 			return fmt.Errorf("the request at %d is settled, shard %d has answered up to %d", q, p, end)
 		}
 	}
-	delete(m.asked, q)
-	m.done[q] = true
+	m.done[q] = true // a shard that was claimed later may answer it all the same
 	return nil
 }
 
 // claim: A2, A5. Ends outlive owners.
 func (m *model) claim(o *record.OutcomeMessage, p int) error {
 	n := o.Outcome.Numbers
+	if m.requests[p] < 0 {
+		m.claimed[p] = o.Offset
+	}
 	if m.requests[p] < 0 || m.retired[p] {
 		m.requests[p] = o.Offset
+		for q := range m.held {
+			if !m.free[q] {
+				m.requests[p] = min(m.requests[p], q)
+			}
+		}
 	}
 	m.retired[p] = false
 	if n[record.ClaimSourceEnd] != m.ends[p] || n[record.ClaimRequestEnd] != m.requests[p] {
@@ -230,11 +275,19 @@ func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
 		m.event(o, a, &m.w.events[p][s], &counts, wrote)
 	}
 	for q := a.RequestFrom; q < a.RequestTo; q++ {
+		if m.held[q] != nil {
+			m.take(o, int(p), q, a.RequestTo)
+		}
 		if r, ok := m.asked[q]; ok {
 			m.answer(o, a, q, &r, &counts, wrote)
 		}
 	}
 	counts.Upserts = int64(len(wrote))
+	if m.w.opt.Imports && m.w.opt.Shards > 1 {
+		// Every shard takes every row: what is found of one hangs on what was read of
+		// the other shards' blocks.
+		counts.Deletes, counts.AbsentDeletes, counts.LateIgnored = a.Counts.Deletes, a.Counts.AbsentDeletes, a.Counts.LateIgnored
+	}
 	if counts != a.Counts {
 		return fmt.Errorf("shard %d counts %+v, they are %+v", p, a.Counts, counts)
 	}
@@ -255,6 +308,12 @@ func (m *model) forget(p int, a *record.AppendRows) error {
 		if q >= a.RequestFrom && q < a.RequestTo && m.times[q] < want {
 			want = max(0, m.times[q])
 			m.w.saw["tombstone kept for a request"]++
+		}
+	}
+	for q := range m.held {
+		if q >= a.RequestFrom && q < a.RequestTo && m.times[q] < want {
+			want = max(0, m.times[q])
+			m.w.saw["tombstone kept for added files"]++
 		}
 	}
 	if a.Forgets != want {
@@ -385,6 +444,13 @@ func (m *model) strike(o *record.OutcomeMessage, r *record.DeletePositions) erro
 		return fmt.Errorf("delete blocks are rejected: %v", o.Outcome.Numbers)
 	}
 	for _, value := range m.w.struck[o.Offset] {
+		for _, all := range m.held {
+			for _, x := range all {
+				if x.value == value && x.died < 0 {
+					x.died = o.Offset
+				}
+			}
+		}
 		for _, k := range slices.Sorted(maps.Keys(m.live)) {
 			if m.live[k].value == value {
 				m.struck[k] = struckVersion{m.live[k], o.Offset}
@@ -412,6 +478,9 @@ func (m *model) answer(o *record.OutcomeMessage, a *record.AppendRows, at int64,
 			c.AbsentDeletes++
 		default:
 			m.delete(o, a, k, c, wrote)
+			if t := m.tombs[k]; !q.hasOrd { // the versions from before it end there
+				m.tombs[k] = tomb{t.time, t.offset, at}
+			}
 		}
 	}
 }
@@ -425,10 +494,20 @@ func (m *model) strange(o *record.OutcomeMessage, a *record.AppendRows, k int, a
 		return
 	}
 	c.AbsentDeletes++
+	if v := m.live[k]; v != nil && v.added && v.accepted < at {
+		// It has taken that row, and is the first to answer.
+		m.struck[k] = struckVersion{v, o.Offset}
+		m.tombs[k] = tomb{o.TimeMs, o.Offset, v.accepted}
+		delete(m.live, k)
+		m.w.saw["added row ended by another shard"]++
+	}
 	if !q.hasOrd && m.entombed(id, a, at) {
 		return
 	}
 	m.tombs[id] = tomb{o.TimeMs, o.Offset, o.Offset}
+	if !q.hasOrd {
+		m.tombs[id] = tomb{o.TimeMs, o.Offset, at}
+	}
 }
 
 // committed learns row ids from the snapshot's files and holds them against C6.

@@ -32,6 +32,9 @@ func (w *World) Run() error {
 			return fmt.Errorf("step %d: %w", i, err)
 		}
 	}
+	for len(w.script) > 0 {
+		w.produce()
+	}
 	if err := w.quiesce(); err != nil {
 		return err
 	}
@@ -46,6 +49,9 @@ func (w *World) step() error {
 	}
 	if w.opt.Garbage && w.rng.Intn(7) == 0 {
 		return w.garbageStep()
+	}
+	if w.opt.Imports && w.rng.Intn(25) == 0 {
+		return w.addSome()
 	}
 	if w.opt.Time && w.rng.Intn(12) == 0 {
 		return w.timeStep()
@@ -190,6 +196,13 @@ func (w *World) deliver() {
 
 // produce makes one event of a random key.
 func (w *World) produce() {
+	if w.scripted {
+		if len(w.script) > 0 {
+			w.emit(w.script[0])
+			w.script = w.script[1:]
+		}
+		return
+	}
 	w.values++
 	e := event{
 		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.values,
@@ -410,7 +423,7 @@ func (w *World) quiesce() error {
 		if err != nil {
 			return err
 		}
-		done := !busy && t.OpenJobs == 0 && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && w.outcomeNext() == int64(len(w.log))
+		done := !busy && t.OpenJobs == 0 && !t.Changes && t.Pending == nil && len(t.Requests) == 0 && len(t.Held) == 0 && w.outcomeNext() == int64(len(w.log))
 		for _, o := range w.owners {
 			done = done && o.shard.WantsDecided()
 		}

@@ -44,6 +44,8 @@ func New(t Type) any {
 		return new(SnapshotFailed)
 	case TypeCatalogBase:
 		return new(CatalogBase)
+	case TypeAddFiles:
+		return new(AddFiles)
 	case TypeDeletePositions:
 		return new(DeletePositions)
 	case TypePlanJobs:
@@ -104,6 +106,8 @@ func TypeOf(v any) Type {
 		return TypeSnapshotFailed
 	case CatalogBase, *CatalogBase:
 		return TypeCatalogBase
+	case AddFiles, *AddFiles:
+		return TypeAddFiles
 	case DeletePositions, *DeletePositions:
 		return TypeDeletePositions
 	case PlanJobs, *PlanJobs:
@@ -164,6 +168,8 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, r)
 	case *CatalogBase:
 		catalogBaseFields(v, r)
+	case *AddFiles:
+		addFilesFields(v, r)
 	case *DeletePositions:
 		deletePositionsFields(v, r)
 	case *PlanJobs:
@@ -216,6 +222,8 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, &r)
 	case CatalogBase:
 		catalogBaseFields(v, &r)
+	case AddFiles:
+		addFilesFields(v, &r)
 	case DeletePositions:
 		deletePositionsFields(v, &r)
 	case PlanJobs:

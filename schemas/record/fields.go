@@ -276,6 +276,21 @@ func catalogBaseFields(v visitor, r *CatalogBase) {
 	v.int32("last_column_id", &r.LastColumnID)
 }
 
+func addFilesFields(v visitor, r *AddFiles) {
+	records(v, "items", &r.Items, 21, addedFileFields)
+	optionalRecord(v, "metrics", &r.Metrics, refFields)
+	v.text("cause", &r.Cause)
+}
+
+func addedFileFields(v visitor, f *AddedFile) {
+	v.fixed("name", f.Name[:])
+	v.long("rows", &f.Rows)
+	v.long("bytes", &f.Bytes)
+	v.int32("spec_id", &f.SpecID)
+	v.bytes("partition", &f.Partition)
+	v.int32("schema_id", &f.SchemaID)
+}
+
 func deletePositionsFields(v visitor, r *DeletePositions) {
 	records(v, "deletes", &r.Deletes, minDeleteBlock, deleteBlockFields)
 }

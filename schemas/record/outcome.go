@@ -80,6 +80,8 @@ const (
 	// Of RowsFound, and of the derived outcome of a DeleteWhere (C8).
 	BadPart Reason = 56 // number 0: block; it names a file or position that is not of the part, or comes twice
 	GivenUp Reason = 57 // settled, but a part could not be read: its rows stay
+	// Of what waits for the shards to take files that entered by another path (H1).
+	FilesHeld Reason = 58 // number 0: the AddFiles
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -120,6 +122,14 @@ const (
 	RollbackUnread // events of after the target, which are not read again
 	RollbackUndone // requests by key that were answered after the target
 	RollbackTo     // snapshot id
+)
+
+// Numbers of an AddFiles' outcome.
+const (
+	AddAccepted = iota // items
+	AddRejected
+	AddFirst // file id of the first accepted item; the others follow
+	AddHeld  // 1: until a derived outcome says settled, 0: live at once
 )
 
 // Numbers of an accepted DeleteWhere's outcome, of an accepted RowsFound's, and

@@ -432,6 +432,28 @@ type CatalogBase struct {
 	LastColumnID int32
 }
 
+// AddedFile is a file that an AddFiles brings in, data/<name in hex>.parquet
+// under the table's location.
+type AddedFile struct {
+	Name      [16]byte // random, fresh for each file (F5)
+	Rows      int64
+	Bytes     int64
+	SpecID    int32
+	Partition []byte
+	SchemaID  int32 // schema version of the file
+}
+
+// AddFiles brings files into a table that no shard wrote (H1). Each item has
+// its own outcome. Of a keyed table they are held until every shard has taken
+// their keys, which a derived outcome tells: settled, with this record's offset.
+// Metrics is an erasable body (RowsBody) with the metrics of all files, by
+// MetricsID.
+type AddFiles struct {
+	Items   []AddedFile
+	Metrics *Ref   // nil without items only
+	Cause   string // for people
+}
+
 // DeletePositions deletes rows by position, each block taken against the file
 // that it names (P1–P5). Each block has its own outcome.
 type DeletePositions struct {

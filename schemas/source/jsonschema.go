@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/rows"
 )
 
@@ -123,6 +124,7 @@ type jsonSchema struct {
 	Required   []string                   `json:"required"`
 	Additional json.RawMessage            `json:"additionalProperties"`
 	Default    json.RawMessage            `json:"default"`
+	Items      json.RawMessage            `json:"items"`
 	Definition map[string]json.RawMessage `json:"definitions"`
 	Defs       map[string]json.RawMessage `json:"$defs"`
 
@@ -150,7 +152,7 @@ func parseJSONSchema(text []byte) (*jsonRow, error) {
 	}
 	row := &jsonRow{connectSchema: connectSchema{Type: "struct"}, open: string(s.Additional) != "false"}
 	members(s.Properties, func(name string, value []byte) {
-		c := x.connect(value)
+		c := x.connect(value, 0)
 		c.Field = name
 		c.Optional = c.Optional || !slices.Contains(s.Required, name)
 		row.Fields = append(row.Fields, c)
@@ -159,7 +161,10 @@ func parseJSONSchema(text []byte) (*jsonRow, error) {
 }
 
 // jsonSchemas finds what a schema refers to inside its own text.
-type jsonSchemas struct{ root *jsonSchema }
+type jsonSchemas struct {
+	root  *jsonSchema
+	parts int // that were read: references can stand for many
+}
 
 // plain is a schema without the null that it may be, its references followed;
 // nil: it is several things at once.
@@ -211,11 +216,12 @@ func (x *jsonSchemas) plain(s *jsonSchema, depth int) (out *jsonSchema, optional
 	return out, optional
 }
 
-// connect is a property's schema as Connect would say it.
-func (x *jsonSchemas) connect(text []byte) connectSchema {
+// connect is a property's schema as Connect would say it. What is refused, at
+// some depth too, is a struct without fields.
+func (x *jsonSchemas) connect(text []byte, depth int) connectSchema {
 	nestedType := connectSchema{Type: "struct"}
 	var top jsonSchema
-	if json.Unmarshal(text, &top) != nil {
+	if x.parts++; depth > schemas.MaxNesting || x.parts > maxSchemaParts || json.Unmarshal(text, &top) != nil {
 		return nestedType
 	}
 	s, optional := x.plain(&top, 0)
@@ -258,6 +264,27 @@ func (x *jsonSchemas) connect(text []byte) connectSchema {
 		case s.Format == "uuid" && c.Name == "":
 			c.Name = "io.debezium.data.Uuid"
 		}
+	case "array":
+		if len(s.Items) == 0 || s.Items[0] != '{' {
+			return nestedType
+		}
+		item := x.connect(s.Items, depth+1)
+		c.Type, c.Items = "array", &item
+	case "object":
+		if len(s.Properties) > 2 && s.Properties[0] == '{' {
+			c.Type = "struct"
+			members(s.Properties, func(name string, value []byte) {
+				f := x.connect(value, depth+1)
+				f.Field = name
+				c.Fields = append(c.Fields, f)
+			})
+			return c
+		}
+		if len(s.Additional) == 0 || s.Additional[0] != '{' {
+			return nestedType
+		}
+		value := x.connect(s.Additional, depth+1)
+		c.Type, c.Keys, c.Values = "map", &connectSchema{Type: "string"}, &value
 	default:
 		return nestedType
 	}

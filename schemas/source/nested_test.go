@@ -226,3 +226,54 @@ func TestNestedTextOfFloats(t *testing.T) {
 	}
 	equal(t, string(text), `["NaN","-Inf",0.5]`)
 }
+
+// FuzzNested decodes any bytes into nested columns: what is taken is a value of
+// its type, to its last byte.
+func FuzzNested(f *testing.F) {
+	const columns = `id long
+s struct<a: int, b: string, c: struct<d: timestamptz>>
+l list<list<long>>
+m map<string, struct<x: double>>
+k map<int, boolean>
+v list<decimal(30, 5)>`
+	def := table(f, columns, "id")
+	formats := []struct {
+		format  string
+		options []string
+	}{{RowsJSON, []string{"decimal.handling=text"}}, {VarveAvro, []string{"framing=none"}}, {DebeziumJSON, nil}}
+	f.Add(uint8(0), []byte(`{"id":1,"s":{"a":1,"b":"x","c":{"d":"2024-01-01T00:00:00Z"}},"l":[[1,null],[],null],"m":{"k":{"x":0.5},"":null},"k":{"-1":true},"v":["1.5"]}`))
+	f.Add(uint8(0), []byte(`{"id":1,"k":[[1,true],[2,null]],"l":[[95]],"s":{"new":{"deep":[{}]}}}`))
+	f.Add(uint8(2), []byte(`{"op":"c","after":{"id":1,"m":{"a":{"x":1,"y":2}},"l":["__debezium_unavailable_value"]}}`))
+	b := rows.NewBatch(def.Schema())
+	b.Cols[0].AppendInt(1)
+	b.Cols[1].AppendBytes([]byte{1, 4, 1, 1, 'x', 0})
+	b.Cols[2].AppendBytes([]byte{2, 1, 1, 1, 6, 0})
+	b.AppendEvent(rows.Upsert, 0, 0, false)
+	event, err := NewAvroEncoder(def.Schema()).Append(nil, b, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(uint8(1), event[10:])
+	f.Fuzz(func(t *testing.T, which uint8, value []byte) {
+		x := formats[int(which)%len(formats)]
+		b := rows.NewBatch(def.Schema())
+		if _, err := decoder(t, x.format, def, x.options...).Decode(b, &Record{Value: value}); err != nil {
+			_ = showError(t, err)
+			if b.Len() != 0 {
+				t.Fatal("events stay appended after an error")
+			}
+			return
+		}
+		for i := range b.Len() {
+			for c := range b.Cols {
+				col := &b.Cols[c]
+				if !col.Type.IsNested() || col.IsNull(i) {
+					continue
+				}
+				if _, err := rows.NewNestedText(col.Type).Append(nil, col.BytesAt(i)); err != nil {
+					t.Fatalf("column %d holds no value of its type: %v", c, err)
+				}
+			}
+		}
+	})
+}

@@ -11,6 +11,8 @@ import (
 	"github.com/bufbuild/protocompile"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/varve-io/varve/schemas"
 )
 
 // What registries let schemas import without naming it as a reference, beside
@@ -133,6 +135,10 @@ type protoField struct {
 	well     wellKnown
 	enum     map[int32][]byte
 	scale    int // wellDecimal: of values that do not say theirs
+
+	name  string
+	inner *protoMessage // of a message that is a struct, and of a map's entries
+	isMap bool
 }
 
 // protoMessage is a message that rows or keys are read from. Its fields stand
@@ -142,7 +148,8 @@ type protoMessage struct {
 	desc     protoreflect.MessageDescriptor
 	fields   []protoField
 	byNumber map[protowire.Number]int
-	plan     *plan
+	plan     *plan  // of a row
+	spans    []span // scratch, of a message inside of a row
 }
 
 var wireOf = map[protoreflect.Kind]protowire.Type{
@@ -157,16 +164,59 @@ var wireOf = map[protoreflect.Kind]protowire.Type{
 
 // protoRow is the Connect schema of a message's rows, and its fields.
 func protoRow(md protoreflect.MessageDescriptor) (*connectSchema, []protoField) {
+	budget := maxSchemaParts
+	return protoRowAt(md, 0, &budget)
+}
+
+// protoRowAt bounds what messages that hold themselves, or others often, are
+// unrolled to: what lies deeper than a table's columns can is no type of one.
+func protoRowAt(md protoreflect.MessageDescriptor, depth int, budget *int) (*connectSchema, []protoField) {
 	s := &connectSchema{Type: "struct"}
 	var fields []protoField
+	if depth > schemas.MaxNesting {
+		return s, nil
+	}
 	for i := range md.Fields().Len() {
+		if *budget--; *budget < 0 {
+			return &connectSchema{Type: "struct"}, nil
+		}
 		fd := md.Fields().Get(i)
-		c, f := protoConnect(fd)
-		c.Field = string(fd.Name())
+		c, f := protoFieldAt(fd, depth, budget)
+		c.Field, f.name = string(fd.Name()), string(fd.Name())
 		s.Fields = append(s.Fields, c)
 		fields = append(fields, f)
 	}
 	return s, fields
+}
+
+func protoMessageAt(fields []protoField) *protoMessage {
+	m := &protoMessage{fields: fields, byNumber: make(map[protowire.Number]int, len(fields))}
+	for i := range fields {
+		m.byNumber[fields[i].number] = i
+	}
+	return m
+}
+
+// protoConnect is the Connect schema of a field's values, and how they are read.
+func protoConnect(fd protoreflect.FieldDescriptor) (connectSchema, protoField) {
+	budget := maxSchemaParts
+	return protoFieldAt(fd, 0, &budget)
+}
+
+func protoFieldAt(fd protoreflect.FieldDescriptor, depth int, budget *int) (connectSchema, protoField) {
+	c, f := protoElement(fd, depth, budget)
+	switch {
+	case fd.IsMap():
+		key, kf := protoElement(fd.MapKey(), depth+1, budget)
+		value, vf := protoElement(fd.MapValue(), depth+1, budget)
+		vf.presence = false // an absent one is its type's zero
+		c = connectSchema{Type: "map", Keys: &key, Values: &value}
+		f.inner, f.isMap = protoMessageAt([]protoField{kf, vf}), true
+	case fd.IsList():
+		element := c
+		c = connectSchema{Type: "array", Items: &element}
+	}
+	return c, f
 }
 
 // protoScalars are the literal types of scalar kinds.
@@ -180,11 +230,11 @@ var protoScalars = map[protoreflect.Kind]string{
 	protoreflect.StringKind: "string", protoreflect.BytesKind: "bytes", protoreflect.EnumKind: "string",
 }
 
-func protoConnect(fd protoreflect.FieldDescriptor) (connectSchema, protoField) {
+// protoElement is protoFieldAt of one value of a field; of a map it says nothing.
+func protoElement(fd protoreflect.FieldDescriptor, depth int, budget *int) (connectSchema, protoField) {
 	c := connectSchema{Type: protoScalars[fd.Kind()], Optional: fd.HasPresence()}
 	f := protoField{number: fd.Number(), kind: fd.Kind(), wire: wireOf[fd.Kind()], presence: fd.HasPresence(), repeated: fd.IsList() || fd.IsMap()}
-	if f.repeated {
-		c.Type = "array"
+	if fd.IsMap() {
 		return c, f
 	}
 	switch fd.Kind() {
@@ -221,7 +271,8 @@ func protoConnect(fd protoreflect.FieldDescriptor) (connectSchema, protoField) {
 			f.well, f.kind = wellWrapper, md.Fields().ByNumber(1).Kind()
 			c.Type = protoScalars[f.kind]
 		default:
-			c.Type = "struct"
+			row, fields := protoRowAt(md, depth+1, budget)
+			c, f.inner = *row, protoMessageAt(fields)
 		}
 	case protoreflect.GroupKind:
 		c.Type = "struct"

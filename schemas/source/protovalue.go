@@ -87,7 +87,127 @@ func (r *reader) protoPut(c *rows.Column, f *field, p *protoField, b []byte) fai
 	case wellDecimal:
 		return r.protoDecimal(c, f, b)
 	}
+	if p.inner != nil && !p.isMap {
+		if f.op != opStruct {
+			return wrongType
+		}
+		return r.protoStruct(c, f.shape, p.inner, b)
+	}
 	return r.protoScalar(c, f, p, b)
+}
+
+// protoStruct appends the message b to a struct column.
+func (r *reader) protoStruct(c *rows.Column, h *shape, m *protoMessage, b []byte) (why fail) {
+	if m.spans, why = protoSpans(m, m.spans, b); why != okay {
+		return why
+	}
+	h.reset()
+	for k := range m.fields {
+		at, known := h.byName[m.fields[k].name]
+		if !known {
+			continue
+		}
+		if why := r.protoField(&h.cols[at], &h.parts[at], &m.fields[k], m.spans[k], h.required[at], b); why != okay {
+			return r.in(h, at, r.whole(h, at, why))
+		}
+	}
+	return r.putStruct(c, h)
+}
+
+// protoField appends a field of the message b, whose value is at s.
+func (r *reader) protoField(c *rows.Column, f *field, p *protoField, s span, required bool, b []byte) fail {
+	switch {
+	case p.repeated:
+		return r.protoMany(c, f, p, b)
+	case s.end == 0 && p.presence:
+		if required {
+			return isNull
+		}
+		c.AppendNull()
+		return okay
+	}
+	return r.protoPut(c, f, p, b[s.at:s.end])
+}
+
+// protoMany appends a list or map: every value of the field in the message b,
+// packed or not. None is an empty one.
+func (r *reader) protoMany(c *rows.Column, f *field, p *protoField, b []byte) fail {
+	if p.isMap && f.op != opMap || !p.isMap && f.op != opList {
+		return wrongType
+	}
+	h, n := f.shape, 0
+	h.reset()
+	clear(h.seen)
+	one := func(v []byte) fail {
+		n++
+		if !p.isMap {
+			h.cols[0].Truncate(0)
+			if why := r.protoPut(&h.cols[0], &h.parts[0], p, v); why != okay {
+				return r.in(h, 0, r.whole(h, 0, why))
+			}
+			h.add(0)
+			return okay
+		}
+		m := p.inner
+		var why fail
+		if m.spans, why = protoSpans(m, m.spans, v); why != okay {
+			return why
+		}
+		at := m.spans[1]
+		start := len(h.body)
+		h.cols[0].Truncate(0)
+		if why := r.protoPut(&h.cols[0], &h.parts[0], &m.fields[0], v[m.spans[0].at:m.spans[0].end]); why != okay {
+			return r.in(h, 0, r.whole(h, 0, why))
+		}
+		if h.body = rows.AppendNested(h.body, &h.cols[0], 0); h.once(h.body[start:]) {
+			return twice
+		}
+		h.cols[1].Truncate(0)
+		if why := r.protoPut(&h.cols[1], &h.parts[1], &m.fields[1], v[at.at:at.end]); why != okay {
+			return r.in(h, 1, r.whole(h, 1, why))
+		}
+		h.add(1)
+		return okay
+	}
+	for len(b) > 0 {
+		num, wire, k := protoTag(b)
+		if k < 0 {
+			return malformed
+		}
+		b = b[k:]
+		size := protowire.ConsumeFieldValue(num, wire, b)
+		if size < 0 {
+			return malformed
+		}
+		v := b[:size]
+		b = b[size:]
+		if num != p.number {
+			continue
+		}
+		why := okay
+		switch {
+		case wire == p.wire && wire == protowire.BytesType:
+			v, _ = protowire.ConsumeBytes(v)
+			why = one(v)
+		case wire == p.wire:
+			why = one(v)
+		case wire == protowire.BytesType:
+			v, _ = protowire.ConsumeBytes(v)
+			for len(v) > 0 && why == okay {
+				k := protowire.ConsumeFieldValue(num, p.wire, v)
+				if k < 0 {
+					return malformed
+				}
+				why = one(v[:k])
+				v = v[k:]
+			}
+		}
+		if why != okay {
+			return why
+		}
+	}
+	h.putMany(c, n)
+	return okay
 }
 
 func btoi(b bool) int64 {

@@ -229,11 +229,11 @@ func (d *registryProto) row(dst *rows.Batch, rec *Record, m *protoMessage, b []b
 			continue
 		}
 		c := &dst.Cols[f.col]
-		if why := d.protoPut(c, f, p, b[s.at:s.end]); why != okay {
+		if why := d.protoField(c, f, p, s, false, b); why != okay {
 			if why == isUnavailable && d.carries(f) {
 				c.AppendNull()
 			} else {
-				d.failCol, d.failKey = f.name, f.key >= 0
+				d.failCol, d.failKey = f.name+d.failPath, f.key >= 0
 				if why == malformed {
 					return Result{}, illProto(KindUpsert)
 				}

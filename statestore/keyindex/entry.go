@@ -43,7 +43,7 @@ type Found struct {
 }
 
 // PendingTime is the Time of a tombstone in an overlay whose record has no
-// offset yet: ConfirmAt gives it Offset and Time. It never expires.
+// offset yet: ConfirmAt gives it Time, and Offset where that is 0. It never expires.
 const PendingTime = math.MaxInt64
 
 const (

@@ -324,7 +324,8 @@ func (i *Index) Confirm(id uint64, offset int64) error {
 }
 
 // ConfirmAt is Confirm for a record whose offset and table time were not known
-// at Push: tombstones pushed with PendingTime take both.
+// at Push: tombstones pushed with PendingTime take its time,
+// and its offset where they have none.
 func (i *Index) ConfirmAt(id uint64, offset, timeMs int64) error {
 	return i.confirm(id, offset, &timeMs)
 }

@@ -81,7 +81,11 @@ func TestOverlays(t *testing.T) {
 func TestConfirmAt(t *testing.T) {
 	i := openMem(t, Options{})
 	must(t, i.SetOffset(5))
-	must(t, i.Push(1, []Entry{dead(1, PendingTime), dead(2, 70), live(3, 9)}))
+	placed := dead(4, PendingTime)
+	placed.Offset = 3
+	pending := dead(1, PendingTime)
+	pending.Offset = 0
+	must(t, i.Push(1, []Entry{pending, dead(2, 70), live(3, 9), placed}))
 	i.Expire(60)
 	if err := i.ConfirmAt(1, 4, 80); !errors.Is(err, ErrOrder) {
 		t.Fatalf("offset went back: %v", err)
@@ -92,7 +96,7 @@ func TestConfirmAt(t *testing.T) {
 		return [2]Entry{out[0].Entry, out[1].Entry}
 	}
 	other := dead(2, 70)
-	if got := look(); got != [2]Entry{dead(1, PendingTime), other} {
+	if got := look(); got != [2]Entry{pending, other} {
 		t.Fatalf("pending: %+v", got)
 	}
 	must(t, i.ConfirmAt(1, 6, 80))
@@ -100,6 +104,11 @@ func TestConfirmAt(t *testing.T) {
 	stamped.Offset = 6
 	if got := look(); got != [2]Entry{stamped, other} {
 		t.Fatalf("confirmed: %+v", got)
+	}
+	out, err := i.Lookup([]Key{{Hi: 4}}, nil)
+	must(t, err)
+	if placed.Time = 80; out[0].Entry != placed {
+		t.Fatalf("a tombstone with a place of its own: %+v", out[0])
 	}
 	want(t, i, 3, 9, false)
 	i.Expire(81)

@@ -275,7 +275,10 @@ func runModel(t *rapid.T) {
 				p.entries = slices.Clone(p.entries)
 				for x := range p.entries {
 					if e := &p.entries[x]; e.File == 0 && e.Time == PendingTime {
-						e.Time, e.Offset = time, now.offset
+						e.Time = time
+						if e.Offset == 0 {
+							e.Offset = now.offset
+						}
 					}
 				}
 			}

@@ -54,12 +54,16 @@ type run struct {
 	n      int
 }
 
-// stamp gives tombstones of PendingTime their offset and time.
+// stamp gives tombstones of PendingTime their time, and their offset where they
+// have none.
 func (r *run) stamp(offset, timeMs int64) {
 	for _, c := range r.chunks {
 		for j := range c.n {
 			if v := &c.vals[j]; v.tombstone() && int64(v.a) == PendingTime {
-				v.a, v.b = uint64(timeMs), offset
+				v.a = uint64(timeMs)
+				if v.b == 0 {
+					v.b = offset
+				}
 			}
 		}
 	}

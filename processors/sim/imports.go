@@ -1,0 +1,277 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
+)
+
+// added is an AddFiles as the test made it: the rows of each file.
+type added struct {
+	record record.AddFiles
+	seen   int64 // log offset that its sender had read before it wrote the files
+	files  [][]event
+}
+
+// addSome writes some files and asks for them, or first does that later.
+func (w *World) addSome() error {
+	if n := len(w.adding); n > 0 && (n > 2 || w.rng.Intn(3) > 0) {
+		return w.askAdd(w.rng.Intn(n))
+	}
+	a := &added{seen: int64(len(w.log)) - 1}
+	for range 1 + w.rng.Intn(3) {
+		var events []event
+		for range 1 + w.rng.Intn(4) {
+			w.values++
+			events = append(events, event{
+				key: w.rng.Intn(w.opt.Keys), value: w.values, order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0,
+			})
+		}
+		a.files = append(a.files, events)
+	}
+	if err := w.writeAdded(a); err != nil {
+		return err
+	}
+	w.adding = append(w.adding, a)
+	if w.rng.Intn(3) > 0 {
+		return w.askAdd(len(w.adding) - 1)
+	}
+	return nil
+}
+
+func (w *World) askAdd(i int) error {
+	a := w.adding[i]
+	w.adding = slices.Delete(w.adding, i, i+1)
+	w.added[int64(len(w.log))] = a
+	m, err := w.bodies.Message(w.ctx, record.Envelope{
+		ApplyVersion: 1, Request: w.requestID(), OffsetSeen: a.seen, Table: tableName, TableID: w.tableID,
+	}, &a.record)
+	if err != nil {
+		return err
+	}
+	w.append(m)
+	return nil
+}
+
+// writeAdded writes the files of an AddFiles, each of one partition value and
+// sorted by key.
+func (w *World) writeAdded(a *added) error {
+	if w.opt.Partitioned {
+		var parted [][]event
+		for _, events := range a.files {
+			by := map[int32][]event{}
+			for _, e := range events {
+				b := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), e.value), buckets)
+				by[b] = append(by[b], e)
+			}
+			for _, b := range slices.Sorted(maps.Keys(by)) {
+				parted = append(parted, by[b])
+			}
+		}
+		a.files = parted
+	}
+	var body record.RowsBody
+	a.record.Cause = "sim"
+	for _, events := range a.files {
+		if !w.opt.NoKey {
+			var fault error
+			slices.SortStableFunc(events, func(x, y event) int {
+				kx, err := w.canonicalKey(x.key)
+				if err != nil {
+					fault = err
+				}
+				ky, err := w.canonicalKey(y.key)
+				if err != nil {
+					fault = err
+				}
+				return bytes.Compare(kx, ky)
+			})
+			if fault != nil {
+				return fault
+			}
+		}
+		b := rows.NewBatch(w.def.Schema())
+		for _, e := range events {
+			if w.opt.Strings {
+				var s string
+				if err := json.Unmarshal([]byte(keyText(e.key, true)), &s); err != nil {
+					return err
+				}
+				b.Cols[0].AppendBytes([]byte(s))
+			} else {
+				b.Cols[0].AppendInt(int64(e.key))
+			}
+			b.Cols[1].AppendInt(e.value)
+			if e.hasOrd {
+				b.Cols[2].AppendInt(e.order)
+			} else {
+				b.Cols[2].AppendNull()
+			}
+			for i := 3; i < len(b.Cols); i++ {
+				b.Cols[i].AppendNull()
+			}
+			b.AppendEvent(rows.Upsert, 0, 0, false)
+		}
+		var tuple []byte
+		if w.opt.Partitioned {
+			enc, err := rows.NewTupleEncoder(w.def.Schema(), &w.def.Specs[0])
+			if err != nil {
+				return err
+			}
+			if tuple, err = enc.Append(nil, b, 0); err != nil {
+				return err
+			}
+		}
+		var out bytes.Buffer
+		info, err := rows.Write(&out, rows.WriteOptions{Schema: w.def.Schema()}, b, nil, rows.Extra{})
+		if err != nil {
+			return err
+		}
+		w.serial++
+		name := [16]byte{1}
+		binary.BigEndian.PutUint64(name[8:], uint64(w.serial))
+		binary.BigEndian.PutUint32(name[2:], uint32(w.serial))
+		key, ok := w.mem.Key(w.def.Location + "/data/" + schemas.JobFileName(name))
+		if !ok {
+			return fmt.Errorf("no key for an added file")
+		}
+		if err := w.mem.Create(w.ctx, key, out.Bytes()); err != nil {
+			return err
+		}
+		a.record.Items = append(a.record.Items, record.AddedFile{Name: name, Rows: info.Rows, Bytes: info.Bytes, Partition: tuple})
+		body.Files = append(body.Files, processors.FileMetrics(record.MetricsID(name), &info))
+	}
+	enc, err := record.EncodeRowsBody(nil, &body)
+	if err != nil {
+		return err
+	}
+	ref, err := w.bodies.Put(w.ctx, enc)
+	a.record.Metrics = &ref
+	return err
+}
+
+// heldRow is a row of a held file in the model.
+type heldRow struct {
+	event
+	died int64 // offset of the DeletePositions that ended it, -1: none
+}
+
+// add: H1. Rows of a table without a key live at once.
+func (m *model) add(o *record.OutcomeMessage) error {
+	a := m.w.added[o.Offset]
+	if a == nil || o.Outcome.Code != record.Accepted {
+		return fmt.Errorf("added files are %s: %v", o.Outcome.Code, o.Outcome.Reason)
+	}
+	var all []*heldRow
+	for _, f := range a.files {
+		for _, e := range f {
+			if m.w.opt.NoKey {
+				m.live[int(e.value)] = &version{row: row{e.value, 0}, accepted: o.Offset, published: -1, keep: -1, fresh: true, added: true}
+				continue
+			}
+			all = append(all, &heldRow{e, -1})
+		}
+	}
+	if !m.w.opt.NoKey {
+		m.held[o.Offset] = all
+	}
+	return nil
+}
+
+// released: H1. Every shard has taken the files, or is retired.
+func (m *model) released(o *record.OutcomeMessage, q int64) error {
+	if m.free[q] {
+		return nil
+	}
+	for p, end := range m.requests {
+		if end >= 0 && end <= q && !m.retired[p] {
+			return fmt.Errorf("the files of %d are live, shard %d has taken up to %d", q, p, end)
+		}
+	}
+	for p, end := range m.requests {
+		if end < 0 { // nobody knows of the keys of a shard that was never claimed
+			m.take(o, p, q, o.Offset)
+		}
+	}
+	m.free[q] = true
+	m.w.saw["files released"]++
+	return nil
+}
+
+// take: H1, K2. A shard judges the rows of its own keys by what was accepted, in
+// the order of the log. Its maker had read up to knew.
+func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
+	for _, x := range m.held[at] {
+		k := x.key
+		valued := x.hasOrd && m.w.opt.Ordered
+		if m.w.shardOf(k) != p {
+			id := -1 - (p*m.w.opt.Keys + k) // see strange
+			last, ok := m.ord[id]
+			if ok && (!valued || x.order < last) {
+				continue
+			}
+			if end, dead := m.tombs[id]; !dead || ok && x.order > last || at >= end.at {
+				delete(m.tombs, id)
+			}
+			if valued {
+				m.ord[id] = x.order
+			}
+			continue
+		}
+		m.w.saw["row taken"]++
+		cur, order := m.live[k], m.ord[k]
+		end, dead := m.tombs[k]
+		_, ordered := m.ord[k]
+		present := cur != nil || dead
+		place := end.at
+		if cur != nil {
+			place = cur.accepted
+		}
+		wins := !present || at >= place
+		switch {
+		case !present || !ordered:
+		case !valued:
+			wins = false
+		case x.order != order:
+			wins = x.order > order
+		}
+		if !wins {
+			m.w.saw["added row loses"]++
+			if valued && !ordered {
+				m.ord[k] = x.order
+			}
+			continue
+		}
+		if cur != nil {
+			m.w.saw["added row replaces"]++
+		}
+		if x.hasOrd && m.w.opt.Ordered {
+			m.ord[k] = x.order
+		}
+		v := &version{row: row{x.value, 0}, accepted: at, published: -1, keep: -1, fresh: true, added: true}
+		delete(m.struck, k)
+		delete(m.tombs, k)
+		delete(m.live, k)
+		if x.died < 0 {
+			m.live[k] = v
+			continue
+		}
+		m.w.saw["struck while held"]++
+		// Who makes the next append takes it for live until this one is accepted, if
+		// the maker of this one did.
+		seen := x.died
+		if seen >= knew && at > m.claimed[p] { // else the index had it all the time
+			seen = o.Offset
+		}
+		m.struck[k] = struckVersion{v, seen}
+		m.tombs[k] = tomb{o.TimeMs, o.Offset, at}
+	}
+}
