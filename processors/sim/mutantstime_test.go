@@ -30,7 +30,5 @@ func init() {
 			"|| t.pending != nil && t.pending.Rollback == id", ""}}},
 		{"a tag does not hold a snapshot", "G11", 60, []edit{{"statestore/apply_refs.go",
 			"return held || t.refs.names(id)", "return held"}}},
-		{"a claim does not tell of a rollback", "G12", 60, []edit{{"statestore/apply_shard.go",
-			"if base := t.baseOf(id.topic); base > 0 {", "if base := t.baseOf(id.topic); base > 0 && t.rolled == 0 {"}}},
 	}...)
 }
