@@ -1,11 +1,17 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/statestore"
 )
 
 // deleted is what varve delete --where shows.
@@ -192,4 +198,41 @@ func TestDeleteWhereBesideUpserts(t *testing.T) {
 	node.end(t)
 	run(t, "verify", "t", "--data", data, "--deep")
 	run(t, "replay", "--data", data, "--into", filepath.Join(t.TempDir(), "again"), "--compare")
+}
+
+// TestAppendDeletePositions: rows go by position through varve transaction append
+// (P1, P3, P4), each block by itself.
+func TestAppendDeletePositions(t *testing.T) {
+	data := t.TempDir()
+	run(t, "load", "--data", data, "--table", "t", "--format", "rows-json", "--append-only", writeFile(t, "rows.jsonl", `{"id":1}`+"\n"+`{"id":2}`+"\n"+`{"id":3}`+"\n"))
+	startNode(t, "--data", data, "--catalog-listen", "off", "--log-level", "warn")
+	block := func(file uint64, positions ...uint32) string {
+		b, err := dv.AppendBitmap(nil, roaring.BitmapOf(positions...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`{"file":%d,"bitmap":%q}`, file, base64.StdEncoding.EncodeToString(b))
+	}
+	first := statestore.FileID(1, 1)
+	for _, c := range []struct {
+		blocks string
+		want   []string
+	}{
+		{block(first, 0, 2) + "," + block(first+5, 0), []string{"partly"}},
+		{block(first, 3), []string{"rejected", "out of range"}},
+		{block(first+5, 0), []string{"rejected", "no base"}},
+	} {
+		_, out, errs := varveWith(t, nil, `{"deletes":[`+c.blocks+`]}`, "transaction", "append", "t", "--type", "DeletePositions", "-", "--data", data, "--output", "json")
+		for _, w := range c.want {
+			if !strings.Contains(out+errs, w) {
+				t.Errorf("%s: no %q in %s%s", c.blocks, w, out, errs)
+			}
+		}
+	}
+	eventually(t, func() error {
+		if got := run(t, "scan", "t", "--data", data, "--output", "jsonl"); sortedLines(got) != sortedLines(`{"id":2}`+"\n") {
+			return fmt.Errorf("rows are\n%s", got)
+		}
+		return nil
+	})
 }
