@@ -85,7 +85,7 @@ func (w *World) jobStep() error {
 		return w.tell(m)
 	case w.rng.Intn(4) == 0:
 		return w.release(m)
-	default:
+	case !w.scripted:
 		return w.strikeSome()
 	}
 	return nil

@@ -104,6 +104,8 @@ type World struct {
 	gone       *objstore.Mem           // what was deleted
 	oldFiles   []*statestore.FileInfo  // some that a sender of positions has read
 	kept       map[int64]*snapshotData // by build, read when they were published
+	scripted   bool                    // events are those of script, and rows die by events alone
+	script     []event                 // still to come
 	finds      []*record.FindDispatch  // attempts at parts of find jobs, as the jobs topic has them
 	found      []*record.RowsFound     // that are not told to the log for good
 	findings   map[int64]*finding      // by the offset of the DeleteWhere
