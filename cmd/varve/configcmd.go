@@ -23,12 +23,17 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Short: "Read a configuration file and say what is wrong with it",
 		Long: "Reads a configuration file as run does, in the same environment. Unknown keys, wrong\n" +
 			"values, unknown formats, files that are not there and tables without a key are errors\n" +
-			"(exit code 2). Brokers and stores are not asked. Settings are called by their flags.",
+			"(exit code 2). Brokers and stores are not asked. Settings are called by their flags.\n" +
+			"Of a Kafka Connect Iceberg sink's JSON or Debezium-server's application.properties it\n" +
+			"lists each option with what says the same here, and those that nothing does.",
 		Example: "  varve config check varve.yaml\n  varve config check --config varve.yaml --output json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := a.cfg
 			if len(args) == 1 {
+				if read, err := a.checkForeign(args[0]); read || err != nil {
+					return err
+				}
 				var err error
 				if cfg, err = readConfig(args[0]); err != nil {
 					return err

@@ -25,24 +25,43 @@ import (
 func (m *member) dispatch() error {
 	p := state.Dispatcher{Store: m.store, Bodies: m.w.bodies}
 	for _, n := range m.machine.Jobs() {
+		if n.Find {
+			d, err := p.Find(m.w.ctx, &n)
+			if err != nil {
+				return err
+			}
+			if d != nil {
+				m.w.finds = append(m.w.finds, d)
+				m.w.sent(d.Job)
+			}
+			continue
+		}
 		d, err := p.Dispatch(m.w.ctx, &n)
 		if err != nil {
 			return err
 		}
 		if d != nil {
 			m.w.dispatched = append(m.w.dispatched, d)
-			if m.w.ever == nil {
-				m.w.ever = map[record.JobID]bool{}
-			}
-			m.w.ever[d.Job] = true
+			m.w.sent(d.Job)
 		}
 	}
 	return nil
 }
 
+// sent notes that an attempt was dispatched.
+func (w *World) sent(id record.JobID) {
+	if w.ever == nil {
+		w.ever = map[record.JobID]bool{}
+	}
+	w.ever[id] = true
+}
+
 // jobStep is one thing that planner, workers and senders of positions do.
 func (w *World) jobStep() error {
 	m := w.pickMember()
+	if w.opt.Where && w.rng.Intn(3) == 0 {
+		return w.findStep(m)
+	}
 	switch n := w.rng.Intn(10); {
 	case n < 4:
 		return w.planSome(m)
@@ -66,7 +85,7 @@ func (w *World) jobStep() error {
 		return w.tell(m)
 	case w.rng.Intn(4) == 0:
 		return w.release(m)
-	default:
+	case !w.scripted:
 		return w.strikeSome()
 	}
 	return nil
@@ -188,6 +207,9 @@ func (w *World) finishJobs() error {
 		all = append(all, done)
 	}
 	w.dispatched = nil
+	if err := w.finishFinds(open); err != nil {
+		return err
+	}
 	// A worker that nothing is heard of any more: its job is released and done again.
 	silent := &record.ReleaseJob{Cause: "sim"}
 	for _, id := range w.sortedJobs(open) {

@@ -79,6 +79,7 @@ type model struct {
 	expired  map[int64]bool       // snapshots that were asked to go
 	ids      map[int64]int        // row id → the key that had it
 	struck   map[int]struckVersion
+	finds    map[int64]*modelFind // open, by offset
 	held     map[int64][]*heldRow // rows of added files, by offset
 	free     map[int64]bool       // AddFiles that are released
 	sequence int64
@@ -104,7 +105,7 @@ func newModel(w *World) *model {
 	m := &model{
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), claimed: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
-		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{},
+		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
 		held: map[int64][]*heldRow{}, free: map[int64]bool{},
 	}
 	for p := range m.requests {
@@ -116,14 +117,18 @@ func newModel(w *World) *model {
 // fold takes the decided log.
 func (m *model) fold() error {
 	var settled, released []int64
+	var over []*record.OutcomeMessage
 	for i := range m.w.decided {
 		d := &m.w.decided[i]
 		o := &d.Outcome
 		if o.Derived {
 			// It stands before the outcome of the record that settled it.
-			if q := o.Outcome.Numbers[0]; o.Type == record.TypeAddFiles {
+			switch q := o.Outcome.Numbers[0]; o.Type {
+			case record.TypeDeleteWhere:
+				over = append(over, o)
+			case record.TypeAddFiles:
 				released = append(released, q)
-			} else {
+			default:
 				settled = append(settled, q)
 			}
 			continue
@@ -138,6 +143,12 @@ func (m *model) fold() error {
 		}
 		m.w.saw[what]++
 		if o.Outcome.Code != record.Accepted && o.Outcome.Code != record.Partly {
+			for _, x := range over { // a find job that took too long
+				if err := m.foundAll(x); err != nil {
+					return fmt.Errorf("log offset %d: %w", o.Offset, err)
+				}
+			}
+			over = over[:0]
 			continue
 		}
 		_, body, err := m.w.bodies.Open(m.w.ctx, d.Record.Key, d.Record.Header, d.Record.Value)
@@ -176,9 +187,17 @@ func (m *model) fold() error {
 			err = m.append(o, r)
 		case *record.DeletePositions:
 			err = m.strike(o, r)
+		case *record.DeleteWhere:
+			m.finds[o.Offset] = &modelFind{finding: m.w.findings[o.Offset]}
+		case *record.RowsFound:
+			err = m.found(o, r)
 		case *record.AddFiles:
 			err = m.add(o)
 		}
+		for _, x := range over {
+			err = errors.Join(err, m.foundAll(x))
+		}
+		over = over[:0]
 		for _, q := range settled {
 			err = errors.Join(err, m.settled(q))
 		}
@@ -189,6 +208,9 @@ func (m *model) fold() error {
 		if err != nil {
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
+	}
+	for q := range m.finds {
+		return fmt.Errorf("the find job at %d was never over", q)
 	}
 	for q := range m.asked {
 		if !m.done[q] {

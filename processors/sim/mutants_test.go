@@ -144,6 +144,9 @@ func shapesOf(rule string) string {
 	if rule == "G6" || rule == "G7" || rule == "G8" || rule == "F15" {
 		return "/^garbage"
 	}
+	if rule == "C10" {
+		return "/^where"
+	}
 	return ""
 }
 

@@ -32,6 +32,9 @@ func (w *World) Run() error {
 			return fmt.Errorf("step %d: %w", i, err)
 		}
 	}
+	for len(w.script) > 0 {
+		w.produce()
+	}
 	if err := w.quiesce(); err != nil {
 		return err
 	}
@@ -193,6 +196,13 @@ func (w *World) deliver() {
 
 // produce makes one event of a random key.
 func (w *World) produce() {
+	if w.scripted {
+		if len(w.script) > 0 {
+			w.emit(w.script[0])
+			w.script = w.script[1:]
+		}
+		return
+	}
 	w.values++
 	e := event{
 		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.values,

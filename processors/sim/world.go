@@ -47,6 +47,7 @@ type Options struct {
 	TwoOwners   bool
 	Requests    bool // DeleteKeys
 	Jobs        bool // compactions, and deletes by position
+	Where       bool // find jobs
 	Imports     bool // files enter by AddFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Time        bool // snapshots are tagged, expired, and rolled back to
@@ -103,6 +104,11 @@ type World struct {
 	gone       *objstore.Mem           // what was deleted
 	oldFiles   []*statestore.FileInfo  // some that a sender of positions has read
 	kept       map[int64]*snapshotData // by build, read when they were published
+	scripted   bool                    // events are those of script, and rows die by events alone
+	script     []event                 // still to come
+	finds      []*record.FindDispatch  // attempts at parts of find jobs, as the jobs topic has them
+	found      []*record.RowsFound     // that are not told to the log for good
+	findings   map[int64]*finding      // by the offset of the DeleteWhere
 	adding     []*added                // files that are written and not asked for
 	added      map[int64]*added        // AddFiles by log offset
 	struck     map[int64][]int64       // values whose rows a DeletePositions names, by its offset

@@ -9,6 +9,11 @@ import (
 	"time"
 
 	"github.com/linkedin/goavro/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/rows"
@@ -29,6 +34,7 @@ type decodeCase struct {
 	event        func(c *customer) ([]byte, error)
 	beside       string
 	plain        func([]byte) error
+	schema       oneSchema
 }
 
 // decodeSchema is the Avro schema of a Debezium event of customers.
@@ -48,11 +54,40 @@ const decodeWrapper = `{"schema":{"type":"struct","fields":[{"type":"struct","fi
 	`{"type":"string","optional":true,"field":"first_name"},{"type":"string","optional":true,"field":"last_name"},{"type":"string","optional":true,"field":"email"}],` +
 	`"optional":true,"name":"inventory.customers.Value","field":"after"}],"optional":false,"name":"inventory.customers.Envelope"},"payload":`
 
+// decodeProto and decodeJSONSchema are the schemas of a plain row of customers.
+const (
+	decodeProto      = `syntax = "proto3"; message Customer { int64 id = 1; string first_name = 2; string last_name = 3; string email = 4; }`
+	decodeJSONSchema = `{"type":"object","properties":{"id":{"type":"integer"},"first_name":{"type":"string"},"last_name":{"type":"string"},"email":{"type":"string"}}}`
+)
+
 // oneSchema is a registry that has one schema under every name.
-type oneSchema string
+type oneSchema struct{ kind, text string }
 
 func (s oneSchema) WriterSchema(source.SchemaRef) (source.WriterSchema, error) {
-	return source.WriterSchema{Type: source.TypeAvro, Text: string(s)}, nil
+	return source.WriterSchema{Type: s.kind, Text: s.text}, nil
+}
+
+// dynamicCustomers decodes customers in Protobuf as Go's own library does it
+// without generated code.
+func dynamicCustomers() (func([]byte) error, error) {
+	file := &descriptorpb.FileDescriptorProto{
+		Name: proto.String("customer.proto"), Syntax: proto.String("proto3"), MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Customer")}},
+	}
+	for i, name := range []string{"id", "first_name", "last_name", "email"} {
+		kind := descriptorpb.FieldDescriptorProto_TYPE_STRING
+		if i == 0 {
+			kind = descriptorpb.FieldDescriptorProto_TYPE_INT64
+		}
+		file.MessageType[0].Field = append(file.MessageType[0].Field, &descriptorpb.FieldDescriptorProto{
+			Name: proto.String(name), Number: proto.Int32(int32(i + 1)), Type: &kind, Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
+		})
+	}
+	fd, err := protodesc.NewFile(file, nil)
+	if err != nil {
+		return nil, err
+	}
+	m := dynamicpb.NewMessage(fd.Messages().Get(0))
+	return func(v []byte) error { return proto.Unmarshal(v[6:], m) }, nil
 }
 
 func decodeCases() ([]decodeCase, error) {
@@ -85,19 +120,45 @@ func decodeCases() ([]decodeCase, error) {
 		return append(b, '}'), err
 	}
 	const stdlib = "encoding/json into maps"
-	return []decodeCase{
-		{"debezium-json", source.DebeziumJSON, decodeJSONGoal, func(c *customer) ([]byte, error) { return debezium{}.upsert(nil, c) }, stdlib, plainJSON},
-		{"debezium-json-schema", source.DebeziumJSON, decodeJSONGoal, wrapped, stdlib, plainJSON},
+	dynamic, err := dynamicCustomers()
+	if err != nil {
+		return nil, err
+	}
+	registered := binary.BigEndian.AppendUint32([]byte{0}, 1)
+	inProto := func(c *customer) ([]byte, error) {
+		b := append(append([]byte(nil), registered...), 0)
+		b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), uint64(c.id))
+		for i, text := range [][]byte{c.appendFirst(nil), c.appendLast(nil), c.appendEmail(nil)} {
+			b = protowire.AppendBytes(protowire.AppendTag(b, protowire.Number(i+2), protowire.BytesType), text)
+		}
+		return b, nil
+	}
+	cases := []decodeCase{
+		{"debezium-json", source.DebeziumJSON, decodeJSONGoal, func(c *customer) ([]byte, error) { return debezium{}.upsert(nil, c) }, stdlib, plainJSON, oneSchema{}},
+		{"debezium-json-schema", source.DebeziumJSON, decodeJSONGoal, wrapped, stdlib, plainJSON, oneSchema{}},
 		{"debezium-avro", source.DebeziumAvro, decodeAvroGoal, avro, "goavro into maps", func(v []byte) error {
 			_, _, err := codec.NativeFromBinary(v[5:])
 			return err
-		}},
-		{"rows-json", source.RowsJSON, decodeJSONGoal, around("", ""), stdlib, plainJSON},
-		{"maxwell", source.Maxwell, decodeJSONGoal, around(`{"database":"d","table":"customers","type":"insert","ts":1666937996,"xid":1171,"commit":true,"data":`, `}`), stdlib, plainJSON},
-		{"canal-json", source.Canal, decodeJSONGoal, around(`{"database":"d","table":"customers","type":"INSERT","es":1668673394000,"isDdl":false,"old":null,"data":[`, `]}`), stdlib, plainJSON},
-		{"aws-dms", source.DMS, decodeJSONGoal, around(`{"data":`, `,"metadata":{"timestamp":"2024-10-27T12:39:03.210671Z","record-type":"data","operation":"insert","table-name":"customers"}}`), stdlib, plainJSON},
-		{"goldengate-json", source.GoldenGate, decodeJSONGoal, around(`{"table":"d.customers","op_type":"I","op_ts":"2024-10-27 12:39:03.210671","pos":"00000000000000001234","after":`, `}`), stdlib, plainJSON},
-	}, nil
+		}, oneSchema{}},
+		{"rows-json", source.RowsJSON, decodeJSONGoal, around("", ""), stdlib, plainJSON, oneSchema{}},
+		{"maxwell", source.Maxwell, decodeJSONGoal, around(`{"database":"d","table":"customers","type":"insert","ts":1666937996,"xid":1171,"commit":true,"data":`, `}`), stdlib, plainJSON, oneSchema{}},
+		{"canal-json", source.Canal, decodeJSONGoal, around(`{"database":"d","table":"customers","type":"INSERT","es":1668673394000,"isDdl":false,"old":null,"data":[`, `]}`), stdlib, plainJSON, oneSchema{}},
+		{"aws-dms", source.DMS, decodeJSONGoal, around(`{"data":`, `,"metadata":{"timestamp":"2024-10-27T12:39:03.210671Z","record-type":"data","operation":"insert","table-name":"customers"}}`), stdlib, plainJSON, oneSchema{}},
+		{"goldengate-json", source.GoldenGate, decodeJSONGoal, around(`{"table":"d.customers","op_type":"I","op_ts":"2024-10-27 12:39:03.210671","pos":"00000000000000001234","after":`, `}`), stdlib, plainJSON, oneSchema{}},
+		{"rows-json-schema", source.RowsJSONSchema, decodeJSONGoal, around(string(registered), ""), stdlib, func(v []byte) error { return plainJSON(v[5:]) }, oneSchema{}},
+		{"rows-protobuf", source.RowsProtobuf, decodeAvroGoal, inProto, "dynamicpb", dynamic, oneSchema{}},
+	}
+	for i := range cases {
+		switch cases[i].format {
+		case source.RowsJSONSchema:
+			cases[i].schema = oneSchema{source.TypeJSON, decodeJSONSchema}
+		case source.RowsProtobuf:
+			cases[i].schema = oneSchema{source.TypeProtobuf, decodeProto}
+		default:
+			cases[i].schema = oneSchema{source.TypeAvro, decodeSchema}
+		}
+	}
+	return cases, nil
 }
 
 // runDecode measures the decoders of source topics' formats on one core.
@@ -133,7 +194,7 @@ func (c *decodeCase) measure(o *Options, n int64) (Result, error) {
 	}
 	def := customers("t", c.format, 1000)
 	def.Order = schemas.Order{}
-	dec, err := source.New(source.Options{Format: c.format, Def: &def, Schema: def.Schema(), Registry: oneSchema(decodeSchema)})
+	dec, err := source.New(source.Options{Format: c.format, Def: &def, Schema: def.Schema(), Registry: c.schema})
 	if err != nil {
 		return Result{}, err
 	}

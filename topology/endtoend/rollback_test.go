@@ -12,11 +12,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/iceberg"
+	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/schemas/source"
+	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
+	"github.com/varve-io/varve/topology/testcluster"
 )
 
 // remembered is what the rules say of a key: its row, and the largest ordering
@@ -232,4 +237,79 @@ func TestRollback(t *testing.T) {
 		x.check(ctx, "at the end")
 		stop(t, x.n)
 	})
+}
+
+// TestRollbackOutside: the same in a catalog that we did not write, beside a tag
+// that another program made: main goes back there, what that program named stays,
+// and one to a snapshot that it removed is refused.
+func TestRollbackOutside(t *testing.T) {
+	ctx := longContext(t)
+	def := definition("shop.outside", source.RowsJSON, []schemas.Field{
+		{Name: "name", Type: schemas.Of(schemas.String)}, {Name: "ver", Type: schemas.Of(schemas.Long)}, {Name: "score", Type: schemas.Of(schemas.Int)},
+	})
+	def.Order = schemas.Order{Kind: schemas.OrderByColumn, Column: 2}
+	x := &rolled{t: t, def: def, r: rng(seed(t), 26), keys: map[string]remembered{}, then: map[int64]map[string]remembered{}}
+	x.o = topology.NodeOptions{Data: dataDir(t), Deployment: "rollback", Partitions: 1, Roles: topology.Roles(), Jobs: quickJobs}
+	c := testcluster.StartCatalog(t, "file://"+filepath.Join(x.o.Data, "lake"))
+	x.o.Remote = &restclient.Options{URI: c.URI(), Timeout: 5 * time.Second}
+	other, err := restclient.Open(ctx, restclient.Options{URI: c.URI()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := restcat.IdentifierOf(def.Name)
+	theirs := func(updates ...restcat.Update) {
+		t.Helper()
+		if _, err := other.Commit(ctx, &restcat.CommitTable{Identifier: id, Requirements: []restcat.Requirement{}, Updates: updates}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	catalog := func() *iceberg.Metadata {
+		t.Helper()
+		r, err := other.Load(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := iceberg.ParseMetadata(r.Metadata)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	x.n = start(t, x.o)
+	if err := prepare(ctx, x.n, workload{def: def, partitions: 2}); err != nil {
+		t.Fatal(err)
+	}
+	x.feed(ctx, 200)
+	early := x.feed(ctx, 150)
+	removed := x.feed(ctx, 100)
+	for range 2 {
+		x.feed(ctx, 120)
+	}
+	jobsOver(ctx, t, x.n, def.Name)
+	late := x.feed(ctx, 100)
+	theirs(restcat.SetRef("theirs", "tag", late, nil))
+
+	x.back(ctx, early)
+	if m := catalog(); m.Current() == nil || m.Current().ID != early {
+		t.Errorf("main of the catalog is not at snapshot %d", early)
+	}
+	x.check(ctx, "rolled back")
+	for range 2 {
+		x.feed(ctx, 120)
+	}
+	x.check(ctx, "after the rollback")
+	if r := catalog().Ref("theirs"); r == nil || r.SnapshotID != late {
+		t.Errorf("the other program's tag is %+v, not at snapshot %d", r, late)
+	}
+
+	theirs(restcat.RemoveSnapshots([]int64{removed}))
+	delete(x.then, removed)
+	x.feed(ctx, 50)
+	if _, err := x.n.Rollback(ctx, def.Name, removed, ""); !errors.Is(err, topology.ErrNoRollback) {
+		t.Errorf("a rollback to a snapshot that another program removed: %v", err)
+	}
+	x.back(ctx, late)
+	x.feed(ctx, 100)
+	x.check(ctx, "to the branch that was left")
+	stop(t, x.n)
 }
