@@ -228,13 +228,21 @@ func (n *Node) ingestKnown(ctx context.Context) error {
 // Request appends a record of a table and waits until the state has
 // decided it. A rejection is in the outcome, not in the error.
 func (n *Conn) Request(ctx context.Context, table string, tableID int64, v any) (record.OutcomeMessage, error) {
+	return n.request(ctx, table, tableID, v, -1)
+}
+
+// request is Request of a sender who says how far he had read the log; -1: up to now.
+func (n *Conn) request(ctx context.Context, table string, tableID int64, v any, seen int64) (record.OutcomeMessage, error) {
 	part := n.partition(table)
 	h, err := n.views.head(ctx, part)
 	if err != nil {
 		return record.OutcomeMessage{}, err
 	}
+	if seen < 0 {
+		seen = h.Offset
+	}
 	m, err := n.bodies.Message(ctx, record.Envelope{
-		ApplyVersion: h.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: h.Offset, Table: table, TableID: tableID,
+		ApplyVersion: h.ApplyVersion, Request: record.NewRequestID(), OffsetSeen: seen, Table: table, TableID: tableID,
 	}, v)
 	if err != nil {
 		return record.OutcomeMessage{}, err

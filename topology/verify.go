@@ -85,6 +85,7 @@ type verifier struct {
 	unread   map[int64]int64        // by table: data files that could not be read
 	names    *scratchMap            // of files and other objects, on disk
 	skipped  map[int64]bool         // by table: source ends that a user moved
+	imported map[int64]bool         // by table: rows that no event is of
 	complete bool                   // from the log's beginning
 }
 
@@ -138,7 +139,7 @@ func Verify(ctx context.Context, o VerifyOptions) (out *Verified, err error) {
 		v := &verifier{
 			o: &o, out: out, bodies: processors.NewBodies(o.Store, o.Deployment), src: src, part: &src.parts[i],
 			scratch: filepath.Join(o.Scratch, fmt.Sprint(src.parts[i].partition)),
-			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{}, unread: map[int64]int64{},
+			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{}, imported: map[int64]bool{}, unread: map[int64]int64{},
 		}
 		v.names = newScratchMap(filepath.Join(v.scratch, "names"), o.Logger)
 		if err := v.run(ctx, starts[i], seen); err != nil {
@@ -413,6 +414,9 @@ func (v *verifier) note(ctx context.Context, r *statestore.Record, m *record.Out
 	switch m.Type {
 	case record.TypeAppendRows, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound, record.TypeAddFiles:
 		v.touched[m.TableID] = m.Offset
+		if m.Type == record.TypeAddFiles {
+			v.imported[m.TableID] = true
+		}
 	case record.TypeSkipSource:
 		v.skipped[m.TableID] = true
 	}

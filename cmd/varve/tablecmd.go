@@ -17,7 +17,7 @@ import (
 func (a *app) tableCommand() *cobra.Command {
 	return group("table", "Create, list, show, alter and drop tables",
 		"  varve table list\n  varve table show shop.orders\n  varve table alter shop.orders --add \"note string\"",
-		a.tableCreateCommand(), a.tableListCommand(), a.tableShowCommand(), a.tableAlterCommand(), a.tableDropCommand(),
+		a.tableCreateCommand(), a.tableListCommand(), a.tableShowCommand(), a.tableAlterCommand(), a.tableDropCommand(), a.tableImportCommand(),
 		a.tableTagCommand(), a.tableBranchCommand(), a.tableRefsCommand(), a.tableReshardCommand(), a.tableSkipCommand(), a.tableRetireCommand())
 }
 

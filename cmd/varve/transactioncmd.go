@@ -146,6 +146,12 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%d objects: %s", len(v.Items), v.Cause) + rejectedItems(d, len(v.Items))
 	case *record.FilesCollected:
 		return fmt.Sprintf("%d objects of the collection at %d are deleted", v.Objects, v.Collect)
+	case *record.AddFiles:
+		rows := int64(0)
+		for i := range v.Items {
+			rows += v.Items[i].Rows
+		}
+		return fmt.Sprintf("%d files of %d rows", len(v.Items), rows) + rejectedItems(d, len(v.Items))
 	case *record.DeletePositions:
 		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.DeleteWhere:

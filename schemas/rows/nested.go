@@ -251,7 +251,7 @@ func (n *nest) take(c *Column, w *walker) {
 	}
 }
 
-// checkNested says whether a value is one of its type, to its last byte: each
+// check says whether a value is one of its type, to its last byte: each
 // part within its type's range.
 func (n *nest) check(w *walker) error {
 	part := func(c *nest) error {

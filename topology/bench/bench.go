@@ -123,6 +123,7 @@ func Works() []Work {
 		{"jobs", "compaction jobs through the log, without the work on data", 100_000, 2_000, true, runJobs},
 		{"conflict", "compactions whose files lose rows before, during and after them", 10_000, 200, false, runConflict},
 		{"state", "a table of so many references: memory, opening, listing, and the speed of one with a tenth of them", 10_000_000, 100_000, false, runState},
+		{"read", "a table after 10,000 small changes with compaction on, beside the same rows written once", 1_000_000, 2_000, true, runRead},
 		{"rebase", "positions of a job's inputs through its forwarding map, and the map's size", 10_000_000, 200_000, false, runRebase},
 		{"decode", "events of each format of source topics, decoded on one core", 1_000_000, 2_000, false, runDecode},
 		{"vector", "operations on deletion vectors", 0, 0, false, runVector},
