@@ -71,7 +71,7 @@ func newMetrics(n *Node) *metrics {
 		records:    counter("varve_shard_records_total", "Source records in accepted records of the log since the start, by what became of them: applied, control, dead_letter. There is nothing else.", "table", "partition", "result"),
 		events:     counter("varve_shard_events_total", "Events of the source records applied, by what became of them: row, superseded (by a later event of the same append), delete, absent_delete, late.", "table", "partition", "result"),
 		logEnd:     gauge("varve_log_end_offset", "End of the partition of the log, as last heard.", "partition"),
-		jobs:       counter("varve_jobs_total", "Attempts at compaction jobs that ended on this node; result: executed, failed.", "table", "result"),
+		jobs:       counter("varve_jobs_total", "Attempts at jobs that ended on this node; result: executed (a compaction), searched (a part of a find job), failed.", "table", "result"),
 		jobRows:    counter("varve_job_rows_total", "Rows that executed jobs of this node wrote.", "table"),
 		jobBytes:   counter("varve_job_bytes_total", "Bytes that executed jobs of this node read and wrote; direction: in, out.", "table", "direction"),
 		jobSeconds: counter("varve_job_seconds_total", "Time that executed jobs of this node took.", "table"),

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/statestore"
 )
 
 // deleted is what varve delete --where shows.
@@ -129,4 +135,104 @@ func TestDeleteWhere(t *testing.T) {
 			run(t, "replay", "--data", data, "--into", filepath.Join(t.TempDir(), "again"), "--compare")
 		})
 	}
+}
+
+// TestDeleteWhereBesideUpserts: a find job, compactions and upserts meet (C8, C10,
+// P2). Whatever comes first, rows of the old kind are gone, those of the new kind
+// are there: an upsert either took its row's old version away, or came later.
+func TestDeleteWhereBesideUpserts(t *testing.T) {
+	const n = 300
+	data := t.TempDir()
+	events := func(name string, gen int, is func(i int) bool) string {
+		var b strings.Builder
+		for i := range n {
+			if is(i) {
+				fmt.Fprintf(&b, `{"id":%d,"gen":%d}`+"\n", i, gen)
+			}
+		}
+		return writeFile(t, name, b.String())
+	}
+	for part := range 3 {
+		args := []string{"load", "--data", data, "--table", "t", "--format", "rows-json", events(fmt.Sprintf("old-%d.jsonl", part), 0, func(i int) bool { return i%3 == part })}
+		if part == 0 {
+			args = append(args, "--key", "id")
+		}
+		run(t, args...)
+	}
+	node := startNode(t, "--data", data, "--catalog-listen", "off", "--log-level", "warn")
+	produced := make(chan string, 1)
+	go func() {
+		for part := range 6 {
+			file := events(fmt.Sprintf("new-%d.jsonl", part), 1, func(i int) bool { return i%2 == 0 && i/50 == part })
+			if code, _, errs := varve(t, "produce", "--data", data, "--table", "t", "--format", "rows-json", file); code != exitDone {
+				produced <- errs
+				return
+			}
+		}
+		produced <- ""
+	}()
+	run(t, "compact", "t", "--data", data, "--strategy", "full")
+	d := deleteWhere(t, "t", "--data", data, "--where", "gen = 0 AND NOT id >= 200")
+	if d.RowsDeleted < 100 || d.RowsDeleted > 200 {
+		t.Errorf("%+v: 100 odd ids below 200 have no other version", d)
+	}
+	run(t, "compact", "t", "--data", data, "--strategy", "full", "--wait")
+	if errs := <-produced; errs != "" {
+		t.Fatal(errs)
+	}
+	var want strings.Builder
+	for i := range n {
+		if i%2 == 0 || i >= 200 {
+			fmt.Fprintf(&want, `{"id":%d,"gen":%d}`+"\n", i, 1-i%2)
+		}
+	}
+	eventually(t, func() error {
+		if got := run(t, "scan", "t", "--data", data, "--output", "jsonl"); sortedLines(got) != sortedLines(want.String()) {
+			return fmt.Errorf("rows are\n%s", got)
+		}
+		return nil
+	})
+	if d := deleteWhere(t, "t", "--data", data, "--where", "gen = 1"); d.RowsDeleted != n/2 {
+		t.Errorf("%+v, want %d rows", d, n/2)
+	}
+	node.end(t)
+	run(t, "verify", "t", "--data", data, "--deep")
+	run(t, "replay", "--data", data, "--into", filepath.Join(t.TempDir(), "again"), "--compare")
+}
+
+// TestAppendDeletePositions: rows go by position through varve transaction append
+// (P1, P3, P4), each block by itself.
+func TestAppendDeletePositions(t *testing.T) {
+	data := t.TempDir()
+	run(t, "load", "--data", data, "--table", "t", "--format", "rows-json", "--append-only", writeFile(t, "rows.jsonl", `{"id":1}`+"\n"+`{"id":2}`+"\n"+`{"id":3}`+"\n"))
+	startNode(t, "--data", data, "--catalog-listen", "off", "--log-level", "warn")
+	block := func(file uint64, positions ...uint32) string {
+		b, err := dv.AppendBitmap(nil, roaring.BitmapOf(positions...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`{"file":%d,"bitmap":%q}`, file, base64.StdEncoding.EncodeToString(b))
+	}
+	first := statestore.FileID(1, 1)
+	for _, c := range []struct {
+		blocks string
+		want   []string
+	}{
+		{block(first, 0, 2) + "," + block(first+5, 0), []string{"partly"}},
+		{block(first, 3), []string{"rejected", "out of range"}},
+		{block(first+5, 0), []string{"rejected", "no base"}},
+	} {
+		_, out, errs := varveWith(t, nil, `{"deletes":[`+c.blocks+`]}`, "transaction", "append", "t", "--type", "DeletePositions", "-", "--data", data, "--output", "json")
+		for _, w := range c.want {
+			if !strings.Contains(out+errs, w) {
+				t.Errorf("%s: no %q in %s%s", c.blocks, w, out, errs)
+			}
+		}
+	}
+	eventually(t, func() error {
+		if got := run(t, "scan", "t", "--data", data, "--output", "jsonl"); sortedLines(got) != sortedLines(`{"id":2}`+"\n") {
+			return fmt.Errorf("rows are\n%s", got)
+		}
+		return nil
+	})
 }

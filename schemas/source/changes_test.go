@@ -144,7 +144,7 @@ func TestChanges(t *testing.T) {
 		{"two keys changed", Canal, `{"type":"UPDATE","data":[{"id":"1","name":"a"},{"id":"5","name":"b"}],"old":[{"name":"z"},{"id":"4"}]}`,
 			`upsert id=1 name="a" ok=null p=null d=null at=null delete id=4 upsert id=5 name="b" ok=null p=null d=null at=null`},
 		{"many deletes", Canal, `{"type":"DELETE","data":[{"id":"1","name":"a"},{"id":"2"}]}`, `delete id=1 delete id=2`},
-		{"truncate", Canal, `{"type":"TRUNCATE","isDdl":true,"data":null}`, `reject unsupported-op kind=delete: a truncate removes every row, which this version does not do; delete the rows by key, or set the connector's skipped.operations to t`},
+		{"truncate", Canal, `{"type":"TRUNCATE","isDdl":true,"data":null}`, `reject unsupported-op kind=delete: a truncate removes every row, which this version does not do; ask for it with varve delete --where, or set the connector's skipped.operations to t`},
 		{"0 and 1", Maxwell, `{"type":"bootstrap-insert","data":{"id":1,"ok":1,"p":1.5}}`, `upsert id=1 name=null ok=true p=1.50 d=null at=null`},
 		{"2 is no boolean", Maxwell, `{"type":"insert","data":{"id":1,"ok":2}}`, `reject type kind=upsert: column "ok": the value's type does not fit the column's`},
 		{"key changed", Maxwell, `{"type":"update","data":{"id":2,"name":"x"},"old":{"id":1}}`, `delete id=1 upsert id=2 name="x" ok=null p=null d=null at=null`},
@@ -155,7 +155,7 @@ func TestChanges(t *testing.T) {
 		{"unchanged columns from the image before", GoldenGate, `{"op_type":"U","before":{"id":1,"name":"a","ok":true,"p":"1.5","d":2,"at":null},"after":{"id":1,"name":null}}`, `upsert id=1 name=null ok=true p=1.50 d=2 at=null`},
 		{"in no image", GoldenGate, `{"op_type":"U","before":{"id":1,"name":"a","ok":true,"p":"1.5","d":2},"after":{"id":1,"name":null}}`,
 			`upsert id=1 name=null ok=true p=1.50 d=2 at=null carried=at`},
-		{"truncate", GoldenGate, `{"op_type":"T"}`, `reject unsupported-op kind=delete: a truncate removes every row, which this version does not do; delete the rows by key, or set the connector's skipped.operations to t`},
+		{"truncate", GoldenGate, `{"op_type":"T"}`, `reject unsupported-op kind=delete: a truncate removes every row, which this version does not do; ask for it with varve delete --where, or set the connector's skipped.operations to t`},
 		{"_cdc of no known operation", RowsJSON, `{"id":1,"_cdc":{"op":"X"}}`, `reject type kind=upsert: column "_cdc": the value's type does not fit the column's`},
 		{"_cdc null", RowsJSON, `{"id":1,"_cdc":null}`, `upsert id=1 name=null ok=null p=null d=null at=null`},
 	} {

@@ -266,7 +266,7 @@ func (d *debezium) apply(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Res
 
 func truncateRefused() *Reject {
 	return Rejectf(KindDelete, "unsupported-op", "a truncate removes every row, which this version does not do; "+
-		"delete the rows by key, or set the connector's skipped.operations to t")
+		"ask for it with varve delete --where, or set the connector's skipped.operations to t")
 }
 
 func (d *debezium) upsert(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Result, error) {
