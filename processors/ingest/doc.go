@@ -46,6 +46,13 @@
 // again. Cost: a page per value, at most 4096 events a flush, fewer where the
 // values are large.
 //
+// # Files that others bring
+//
+// Every shard takes every key of a file that an AddFiles brought (import.go, H1,
+// H6): with an append of its own, before anything else, whose request range passes
+// the record. Which rows win follows from places in the log and ordering values
+// alone (H7). Until then the side file keeps what died of them.
+//
 // # Restart
 //
 // The index holds an offset; a side file holds what else must survive (files,
