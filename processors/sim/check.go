@@ -71,6 +71,9 @@ func (w *World) check() error {
 	if d := differ(rowsOf(m.live), newest); d != "equal" {
 		return fmt.Errorf("the last snapshot: %s", d)
 	}
+	if err := w.checkFiles(); err != nil {
+		return err
+	}
 	if err := w.checkMembers(); err != nil {
 		return err
 	}
@@ -80,6 +83,17 @@ func (w *World) check() error {
 		}
 	}
 	return nil
+}
+
+// checkFiles: no job is open, so a file that has live rows is free to be planned,
+// and no map leads away from it (F1, G1).
+func (w *World) checkFiles() error {
+	return w.members[0].store.Files(w.tableID, func(f *statestore.FileInfo) error {
+		if !f.Gone && (f.Job || f.Moved) {
+			return fmt.Errorf("file %d has live rows, and a job still has it (over: %t)", f.ID, f.Moved)
+		}
+		return nil
+	})
 }
 
 func differ(want, got map[int]row) string {

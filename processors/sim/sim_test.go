@@ -73,6 +73,8 @@ var wanted = []string{
 	"accepted Rollback", "rejected Rollback: cut pending", "rejected Rollback: no change", "rows undone", "index made of a rollback",
 	"accepted AlterRefs", "accepted ExpireSnapshots", "rejected ExpireSnapshots: snapshot held", "snapshot expired by hand",
 	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
+	"accepted AddFiles", "row taken", "added row loses", "added row replaces", "struck while held", "files released", "added row ended by another shard",
+	"tombstone kept for added files",
 }
 
 func TestSeeds(t *testing.T) {

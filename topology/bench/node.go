@@ -55,6 +55,8 @@ type nodeReport struct {
 	RSS     int64 // resident now
 	Vectors int64
 	Commits int64 // by the sequence number of the newest
+	Jobs    int64 // that are open
+	Settled bool  // the newest snapshot has all that the state has
 }
 
 // RunNode is the process of NodeCommand.
@@ -166,6 +168,7 @@ func report(ctx context.Context, n *topology.Node, table string, start float64, 
 		return nil, err
 	}
 	r.Rows, r.Files, r.Vectors, r.Commits = t.Rows-t.Dead, t.Files, t.Vectors, t.Head.Sequence
+	r.Jobs, r.Settled = t.OpenJobs, t.Pending == nil && !t.Changes
 	return r, nil
 }
 

@@ -220,7 +220,7 @@ func (t *readTable) change(ctx context.Context, r *rand.Rand, model []customer, 
 		if err := n.ask(ctx, wordSample, &now); err != nil {
 			return nil, err
 		}
-		if now.Rows != live || now.Commits != last.Commits || now.Files != last.Files || now.Vectors != last.Vectors {
+		if now.Rows != live || !now.Settled || now.Jobs > 0 || now.Commits != last.Commits || now.Files != last.Files || now.Vectors != last.Vectors {
 			since = time.Now()
 		}
 		last = now
