@@ -215,7 +215,8 @@ func TestCommandsOnAStoppedFolder(t *testing.T) {
 		want string
 	}{
 		{[]string{"delete", "t"}, exitUsage, "--key or --keys"},
-		{[]string{"delete", "t", "--where", "n = 5"}, exitUsage, "not built yet"},
+		{[]string{"delete", "t", "--where", "n = 'secret'"}, exitUsage, "takes a number, not a text"},
+		{[]string{"delete", "t", "--where", "secret = 5"}, exitUsage, "no column of this name"},
 		{[]string{"delete", "t", "--key", "idd=1"}, exitUsage, `did you mean "id"`},
 		{[]string{"delete", "t", "--key", "id=secret"}, exitUsage, "key column id"},
 		{[]string{"delete", "t", "--key", "id"}, exitUsage, "column=value"},
