@@ -493,7 +493,7 @@ func (x *jobsRun) through(ctx context.Context, r *topology.LogReader) (wall, sha
 	}
 	group.Go(func() {
 		defer jobs.Close()
-		if err := x.work(ctx, jobs); err != nil && ctx.Err() == nil {
+		if err := x.work(ctx, jobs); ctx.Err() == nil {
 			x.fail(err)
 		}
 	})
@@ -535,7 +535,8 @@ func (x *jobsRun) through(ctx context.Context, r *topology.LogReader) (wall, sha
 	return time.Since(began).Seconds(), share, err
 }
 
-// work answers each dispatched job with its completion, without touching data.
+// work answers each dispatched job with its completion, without touching data,
+// until ctx ends or something fails.
 func (x *jobsRun) work(ctx context.Context, jobs *topology.LogReader) error {
 	byID := map[int64]*jobsTable{}
 	for _, t := range x.log.tables {
