@@ -134,7 +134,8 @@ func (p *Bodies) Message(ctx context.Context, env record.Envelope, v any) (recor
 	if err != nil {
 		return record.Message{}, fmt.Errorf("encode a %s record: %w", record.TypeOf(v), err)
 	}
-	env.Type, env.TypeVersion = record.TypeOf(v), 1
+	env.Type = record.TypeOf(v)
+	env.TypeVersion = record.BodyVersion(env.Type)
 	if len(body) > record.MaxInlineBody {
 		ref, err := p.Put(ctx, body)
 		if err != nil {

@@ -48,11 +48,11 @@ const ApplyVersion = 1
 // type's body (L8), 0: not active.
 var active = map[uint32]*[256]uint16{
 	1: {
-		record.TypeSetApplyVersion: 1, record.TypeCreateTable: 1, record.TypeAlterTable: 1,
+		record.TypeSetApplyVersion: 1, record.TypeCreateTable: 2, record.TypeAlterTable: 2,
 		record.TypeDropTable: 1, record.TypeClaimShard: 1, record.TypeAppendRows: 1,
 		record.TypeShardIndex: 1, record.TypeSkipSource: 1, record.TypeRetireShard: 1,
 		record.TypeDeleteKeys: 1, record.TypeCut: 1, record.TypeSnapshotCommitted: 1,
-		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 1, record.TypeDeletePositions: 1,
+		record.TypeSnapshotFailed: 1, record.TypeCatalogBase: 2, record.TypeDeletePositions: 1,
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
 		record.TypeExpireSnapshots: 1, record.TypeRollback: 1, record.TypeDeleteWhere: 1, record.TypeRowsFound: 1,

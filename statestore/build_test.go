@@ -53,7 +53,7 @@ func (l *logBuilder) raw(table string, id int64, v any) statestore.Record {
 		l.t.Fatal(err)
 	}
 	env := record.Envelope{
-		Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: 1, Request: requestID(l.next), OffsetSeen: l.next - 1,
+		Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: 1, Request: requestID(l.next), OffsetSeen: l.next - 1,
 		Table: table, TableID: id, Body: body,
 	}
 	var m record.Message

@@ -63,7 +63,7 @@ func (g *logGen) add(table string, id int64, v any) {
 	}
 	off := int64(len(g.log))
 	env := record.Envelope{
-		Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: 1, Request: requestID(off), OffsetSeen: off - 1,
+		Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: 1, Request: requestID(off), OffsetSeen: off - 1,
 		Table: table, TableID: id, Body: body,
 	}
 	if env.Type == record.TypeAppendRows {
@@ -267,7 +267,7 @@ func FuzzApply(f *testing.F) {
 			f.Fatal(err)
 		}
 		env := record.Envelope{
-			Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: 1, Request: requestID(int64(len(s.log))), OffsetSeen: int64(len(s.log)) - 1, Table: table, TableID: id, Body: body,
+			Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: 1, Request: requestID(int64(len(s.log))), OffsetSeen: int64(len(s.log)) - 1, Table: table, TableID: id, Body: body,
 		}
 		var m record.Message
 		record.Encode(&m, &env)

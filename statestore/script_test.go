@@ -394,7 +394,7 @@ func (s *script) shardInfo(t *testing.T, name string, k record.ShardKey) statest
 // id= seen= table-id= apply-version= type-version= form= type=.
 func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 	env := record.Envelope{
-		TypeVersion: 1, ApplyVersion: uint32(a.num("apply-version", 1)), OffsetSeen: a.num("seen", int64(len(s.log))-1),
+		ApplyVersion: uint32(a.num("apply-version", 1)), OffsetSeen: a.num("seen", int64(len(s.log))-1),
 		Table: a.table(), TableID: -1,
 	}
 	if i := s.info(t, a.table()); i != nil {
@@ -492,8 +492,8 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		t.Fatalf("unknown command %s", cmd)
 	}
 	env.TableID = a.num("table-id", env.TableID)
-	env.TypeVersion = uint16(a.num("type-version", 1))
 	env.Type = record.Type(a.num("type", int64(record.TypeOf(v))))
+	env.TypeVersion = uint16(a.num("type-version", int64(record.BodyVersion(record.TypeOf(v)))))
 	if env.Type != record.TypeAppendRows && env.Type != record.TypeCompleteJob && env.Type != record.TypeRowsFound {
 		env.Request = requestID(a.num("id", int64(len(s.log))))
 		if a.has("no-id") {

@@ -161,6 +161,7 @@ type openDelete struct {
 	asked  []shardID
 }
 
+// tableLayout is that of a table's value. stateLayout rises with it.
 const tableLayout = 5
 
 func (t *table) encode() []byte {

@@ -35,7 +35,7 @@ func appendLost(t *testing.T, data string) (offset int64, ref record.Ref) {
 	defer p.Close()
 	ref = record.Ref{Length: 300 << 10, Hash: record.Hash(sha256.Sum256([]byte("lost")))}
 	ref.Path = "_varve/varve/bodies/" + ref.Hash.String()
-	env := record.Envelope{Type: record.TypeAlterTable, TypeVersion: 1, ApplyVersion: 1, Table: "t", TableID: 1, Request: record.RequestID{1}, BodyRef: &ref}
+	env := record.Envelope{Type: record.TypeAlterTable, TypeVersion: record.BodyVersion(record.TypeAlterTable), ApplyVersion: 1, Table: "t", TableID: 1, Request: record.RequestID{1}, BodyRef: &ref}
 	var m record.Message
 	record.Encode(&m, &env)
 	offset, err = p.AppendSync(ctx, "varve.transactions", 0, topology.Entry{

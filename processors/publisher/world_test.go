@@ -143,7 +143,7 @@ func (w *world) try(table string, id int64, v any) record.OutcomeMessage {
 		w.t.Fatal(err)
 	}
 	env := record.Envelope{
-		Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: 1, OffsetSeen: w.next - 1, Table: table, TableID: id, Body: body,
+		Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: 1, OffsetSeen: w.next - 1, Table: table, TableID: id, Body: body,
 	}
 	binary.BigEndian.PutUint64(env.Request[:], uint64(w.next)+1)
 	var m record.Message

@@ -96,6 +96,7 @@ type binReader struct {
 	at   int
 	ends []int // of the open arrays' blocks, -1 where not said
 	err  error
+	flat bool // column types have no place for nested ones: what older versions wrote
 }
 
 func (r *binReader) reading() bool { return true }
@@ -224,5 +225,9 @@ func (r *binReader) columnType(name string, t *schemas.Type) {
 	r.uint8(name, &t.Precision)
 	r.uint8(name, &t.Scale)
 	r.int32(name, &t.Length)
+	if r.flat {
+		t.Nested = ""
+		return
+	}
 	r.str(name, &t.Nested)
 }

@@ -5,8 +5,15 @@ import (
 	"fmt"
 )
 
-// BodyVersion is the type version that EncodeBody writes.
-const BodyVersion = 1
+// BodyVersion is the version of a type's body that EncodeBody writes. Version 2
+// of a type that carries columns has a place for nested ones.
+func BodyVersion(t Type) uint16 {
+	switch t {
+	case TypeCreateTable, TypeAlterTable, TypeCatalogBase:
+		return 2
+	}
+	return 1
+}
 
 // New is a pointer to an empty record of this type, nil for a type that this
 // build does not know.
@@ -273,7 +280,7 @@ func EncodeBody(dst []byte, v any) ([]byte, error) {
 // form is checked here (L7); what the numbers mean is for apply.
 func DecodeBody(t Type, version uint16, body []byte) (any, error) {
 	v := New(t)
-	if v == nil || version != BodyVersion {
+	if v == nil || version == 0 || version > BodyVersion(t) {
 		return nil, fmt.Errorf("%w: %s version %d", ErrUnknownType, t, version)
 	}
 	if r, ok := v.(*AppendRows); ok {
@@ -282,7 +289,7 @@ func DecodeBody(t Type, version uint16, body []byte) (any, error) {
 		}
 		return r, nil
 	}
-	b := binReader{b: body}
+	b := binReader{b: body, flat: version < BodyVersion(t)}
 	walk(&b, v)
 	if err := b.finish(t.String()); err != nil {
 		return nil, err

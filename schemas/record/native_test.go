@@ -29,7 +29,7 @@ func forms() []form {
 				name:   Type(t).String(),
 				fresh:  func() any { return New(Type(t)) },
 				encode: EncodeBody,
-				decode: func(b []byte) (any, error) { return DecodeBody(Type(t), BodyVersion, b) },
+				decode: func(b []byte) (any, error) { return DecodeBody(Type(t), BodyVersion(Type(t)), b) },
 			})
 		}
 	}

@@ -6,8 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// OutcomeForm is the form of an outcomes message: its value's first byte.
-const OutcomeForm = 1
+// OutcomeForm is the newest form of an outcomes message: its value's first byte.
+// The definition of one of form 2 has a place for nested types; messages without
+// a definition are of form 1 still.
+const OutcomeForm = 2
 
 // OutcomeKeySize is the size of an outcomes message's key, in bytes.
 const OutcomeKeySize = 9
@@ -95,7 +97,11 @@ func EncodeOutcomeMessage(key, value []byte, m *OutcomeMessage) (k, v []byte, er
 		kind = kindDerived
 	}
 	k = append(binary.BigEndian.AppendUint64(key, uint64(m.Offset)), kind)
-	v, err = appendOutcomeMessage(append(value, OutcomeForm), m)
+	form := byte(1)
+	if m.Definition != nil {
+		form = OutcomeForm
+	}
+	v, err = appendOutcomeMessage(append(value, form), m)
 	if err != nil {
 		return key, value, fmt.Errorf("outcome message: %w", err)
 	}
@@ -130,7 +136,7 @@ func DecodeOutcomeMessage(key, value []byte, m *OutcomeMessage) error {
 		return fmt.Errorf("outcome message: %w: form %d, and this build reads up to %d", ErrNewerForm, value[0], OutcomeForm)
 	case len(key) != OutcomeKeySize || key[8] > kindDerived:
 		return fmt.Errorf("outcome message: %w: a key is 8 bytes offset and a kind of 0 or 1", ErrUndecodable)
-	case len(value) < 1+crcSize || value[0] != OutcomeForm:
+	case len(value) < 1+crcSize || value[0] == 0:
 		return fmt.Errorf("outcome message: %w: the value has no form", ErrUndecodable)
 	}
 	body, sum := value[:len(value)-crcSize], binary.BigEndian.Uint32(value[len(value)-crcSize:])
@@ -138,7 +144,7 @@ func DecodeOutcomeMessage(key, value []byte, m *OutcomeMessage) error {
 		return fmt.Errorf("outcome message: %w: checksum is %08x, the message says %08x", ErrUndecodable, got, sum)
 	}
 	m.Offset, m.Derived = int64(binary.BigEndian.Uint64(key)), key[8] == kindDerived
-	r := binReader{b: body[1:]}
+	r := binReader{b: body[1:], flat: value[0] < OutcomeForm}
 	outcomeMessageFields(&r, m)
 	if err := r.finish("outcome message"); err != nil {
 		return err

@@ -20,7 +20,10 @@ func TestOutcomeMessageRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := binWriter{b: []byte{OutcomeForm}}
+		w := binWriter{b: []byte{1}}
+		if m.Definition != nil {
+			w.b[0] = OutcomeForm
+		}
 		outcomeMessageFields(&w, &m)
 		if w.err != nil || !bytes.Equal(value[:len(value)-4], w.b) {
 			t.Fatalf("by hand\n%x\nnot\n%x (%v)", value, w.b, w.err)

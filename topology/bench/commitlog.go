@@ -166,7 +166,7 @@ func (m *commitLogMaker) encode(table string, id int64, v any) (statestore.Recor
 		return statestore.Record{}, fmt.Errorf("encode a %s record: %w", record.TypeOf(v), err)
 	}
 	env := record.Envelope{
-		Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: statestore.ApplyVersion, OffsetSeen: m.next - 1,
+		Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: statestore.ApplyVersion, OffsetSeen: m.next - 1,
 		Table: table, TableID: id, Body: body,
 	}
 	if env.Type != record.TypeAppendRows {

@@ -94,7 +94,7 @@ func (e *evolving) do(table string, id int64, v any) record.OutcomeMessage {
 		e.t.Fatal(err)
 	}
 	env := record.Envelope{
-		Type: record.TypeOf(v), TypeVersion: 1, ApplyVersion: 1, OffsetSeen: e.next - 1, Table: table, TableID: id, Body: body,
+		Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: 1, OffsetSeen: e.next - 1, Table: table, TableID: id, Body: body,
 	}
 	binary.BigEndian.PutUint64(env.Request[:], uint64(e.next)+1)
 	var m record.Message
