@@ -129,6 +129,7 @@ func TestGarbage(t *testing.T) {
 		if err := prepare(ctx, n, w); err != nil {
 			t.Fatal(err)
 		}
+		jobsOver(ctx, t, n, w.def.Name) // what was planned before the stop
 		published(ctx, t, n, w.def.Name)
 		collected(ctx, t, n, w.def.Name)
 		info, err := n.Table(ctx, w.def.Name)
@@ -206,7 +207,7 @@ func TestGarbage(t *testing.T) {
 // collected waits until nothing can be collected and nothing waits to be deleted.
 func collected(ctx context.Context, t *testing.T, n *topology.Node, table string) {
 	t.Helper()
-	for end, quiet := time.Now().Add(time.Minute), 0; quiet < 5; time.Sleep(200 * time.Millisecond) {
+	for end, quiet := time.Now().Add(5*time.Minute), 0; quiet < 5; time.Sleep(200 * time.Millisecond) {
 		open := 0
 		var why string
 		if err := n.Garbage(ctx, table, func(g *topology.Garbage) error {
@@ -222,7 +223,7 @@ func collected(ctx context.Context, t *testing.T, n *topology.Node, table string
 			quiet = 0
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d objects wait after a minute: %s", open, why)
+			t.Fatalf("%d objects wait after five minutes: %s", open, why)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func countJobs(ctx context.Context, t *testing.T, n *topology.Node, table string
 // jobsOver waits until no job of a table is open; it may take a minute at most.
 func jobsOver(ctx context.Context, t *testing.T, n *topology.Node, table string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		info, err := n.Table(ctx, table)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func jobsOver(ctx context.Context, t *testing.T, n *topology.Node, table string)
 		}
 		if time.Now().After(end) {
 			jobs, err := n.Jobs(table)
-			t.Fatalf("%d jobs are open after a minute: %+v, %v", info.OpenJobs, jobs, err)
+			t.Fatalf("%d jobs are open after five minutes: %+v, %v", info.OpenJobs, jobs, err)
 		}
 	}
 }
