@@ -749,11 +749,11 @@ func (s *Shard) claimed(d *processors.Decided) error {
 // content is what a decided record asks, its body fetched if need be. Only for
 // records that apply has read: not for those rejected as undecodable or not active.
 func (s *Shard) content(ctx context.Context, d *processors.Decided) (any, error) {
-	_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+	env, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if err != nil {
 		return nil, away(err)
 	}
-	return record.DecodeBody(d.Outcome.Type, 1, body)
+	return record.DecodeBody(env.Type, env.TypeVersion, body)
 }
 
 // published: a snapshot gave files their first row ids (S9).

@@ -151,11 +151,11 @@ func (m *model) fold() error {
 			over = over[:0]
 			continue
 		}
-		_, body, err := m.w.bodies.Open(m.w.ctx, d.Record.Key, d.Record.Header, d.Record.Value)
+		env, body, err := m.w.bodies.Open(m.w.ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 		if err != nil {
 			return err
 		}
-		v, err := record.DecodeBody(o.Type, 1, body)
+		v, err := record.DecodeBody(env.Type, env.TypeVersion, body)
 		if err != nil {
 			return err
 		}

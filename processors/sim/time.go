@@ -81,11 +81,11 @@ func (w *World) memberRolled() (int64, error) {
 
 // rewind makes an owner's folder of what a rollback brought back.
 func (w *World) rewind(cfg ingest.Config) (err error) {
-	_, body, err := w.bodies.Open(w.ctx, w.log[cfg.Base].Key, w.log[cfg.Base].Header, w.log[cfg.Base].Value)
+	env, body, err := w.bodies.Open(w.ctx, w.log[cfg.Base].Key, w.log[cfg.Base].Header, w.log[cfg.Base].Value)
 	if err != nil {
 		return err
 	}
-	v, err := record.DecodeBody(record.TypeRollback, 1, body)
+	v, err := record.DecodeBody(env.Type, env.TypeVersion, body)
 	if err != nil {
 		return err
 	}

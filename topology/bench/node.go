@@ -108,7 +108,7 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	}
 	name := ""
 	if s.Table != nil {
-		v, err := record.DecodeBody(record.TypeCreateTable, 1, s.Table)
+		v, err := record.DecodeBody(record.TypeCreateTable, record.BodyVersion(record.TypeCreateTable), s.Table)
 		if err != nil {
 			return fmt.Errorf("read the task: %w", err)
 		}
