@@ -166,7 +166,8 @@ func (v *victim) message(body any, change func(*record.Envelope)) *record.Messag
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	env.Type, env.TypeVersion, env.Body = record.TypeOf(body), 1, b
+	env.Type, env.Body = record.TypeOf(body), b
+	env.TypeVersion = record.BodyVersion(env.Type)
 	if change != nil {
 		change(&env)
 	}
