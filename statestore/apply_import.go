@@ -133,10 +133,7 @@ func (s *Store) releaseHeld(r *Record, t *table) error {
 		t.dirty = true
 		t.lastChange, t.changed = r.Offset, true
 		s.effect('h', t.id, a.offset)
-		if err := s.emit(&record.OutcomeMessage{
-			Offset: r.Offset, Type: record.TypeAddFiles, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
-			Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{a.offset}}, Chain: s.head.Chain,
-		}); err != nil {
+		if err := s.derive(r, t, record.TypeAddFiles, record.ReasonNone, a.offset); err != nil {
 			return err
 		}
 	}

@@ -129,10 +129,7 @@ func (s *Store) divide(r *Record, t *table) error {
 	}
 	t.resharding, t.base, t.dirty = nil, base, true
 	s.effect('n', t.id, x.Offset)
-	return s.emit(&record.OutcomeMessage{
-		Offset: r.Offset, Type: record.TypeReshard, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
-		Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{x.Offset}}, Chain: s.chain(),
-	})
+	return s.derive(r, t, record.TypeReshard, record.ReasonNone, x.Offset)
 }
 
 // Divide makes of a table with a Reshard what it is once that is settled at an

@@ -374,6 +374,17 @@ func (s *Store) addFile(r *Record, t *table, sh *shard, a *record.AppendRows, f 
 	return nil
 }
 
+// derive emits the derived outcome by which a record of that type is settled. It
+// goes out before the outcome of the record that settles it: where that one is in
+// the topic, this one is too (L11). Its chain hash is that before the record; a
+// silent store, which may not have it yet, tells nobody.
+func (s *Store) derive(r *Record, t *table, of record.Type, why record.Reason, numbers ...int64) error {
+	return s.emit(&record.OutcomeMessage{
+		Offset: r.Offset, Type: of, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
+		Outcome: record.Outcome{Code: record.Settled, Reason: why, Numbers: numbers}, Chain: s.head.Chain,
+	})
+}
+
 // settle emits the derived outcome of every DeleteKeys that all shards asked
 // have answered (A5), and releases files that all have taken (H1).
 func (s *Store) settle(r *Record, t *table) error {
@@ -390,12 +401,7 @@ func (s *Store) settle(r *Record, t *table) error {
 		t.dirty = true
 		t.settled++
 		s.effect('k', t.id, o.offset)
-		// It goes out before the outcome of the record that settled it: where
-		// that one is in the topic, this one is too (L11).
-		if err := s.emit(&record.OutcomeMessage{
-			Offset: r.Offset, Type: record.TypeDeleteKeys, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
-			Outcome: record.Outcome{Code: record.Settled, Numbers: []int64{o.offset}}, Chain: s.chain(),
-		}); err != nil {
+		if err := s.derive(r, t, record.TypeDeleteKeys, record.ReasonNone, o.offset); err != nil {
 			return err
 		}
 	}

@@ -120,17 +120,13 @@ func (s *Store) goOn(r *Record, t *table, at int) error {
 	return s.endFind(r, t, at, record.ReasonNone)
 }
 
-// endFind ends a find job. Its outcome goes out before that of the record that
-// ended it (L11).
+// endFind ends a find job.
 func (s *Store) endFind(r *Record, t *table, at int, why record.Reason) error {
 	f := t.finds[at]
 	t.finds = slices.Delete(t.finds, at, at+1)
 	t.dirty = true
 	s.effect('y', t.id, f.offset, int64(why))
-	return s.emit(&record.OutcomeMessage{
-		Offset: r.Offset, Type: record.TypeDeleteWhere, Derived: true, Table: t.name, TableID: t.id, TimeMs: s.now,
-		Outcome: record.Outcome{Code: record.Settled, Reason: why, Numbers: f.numbers()}, Chain: s.head.Chain,
-	})
+	return s.derive(r, t, record.TypeDeleteWhere, why, f.numbers()...)
 }
 
 // gather gives a part the next files that the table had when the find job was

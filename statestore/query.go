@@ -212,12 +212,11 @@ func (s *Store) File(tableID int64, id uint64) (*FileInfo, error) {
 	if err := c.decode(b); err != nil {
 		return nil, err
 	}
-	for i := range c.entries {
-		if c.entries[i].id == id {
-			return s.fileInfo(tableID, &c, &c.entries[i])
-		}
+	f := c.find(id)
+	if f == nil {
+		return nil, nil
 	}
-	return nil, nil
+	return s.fileInfo(tableID, &c, f)
 }
 
 func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, error) {

@@ -242,6 +242,13 @@ func (s *Store) Head() Head {
 	return s.head
 }
 
+// Partition is that of the log, once its genesis was applied.
+func (s *Store) Partition() int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head.Partition
+}
+
 // sumLast takes the checksum of the last record, which few ask for, from what its
 // chain hash was taken of.
 func (s *Store) sumLast() {

@@ -48,17 +48,22 @@ func (s *Store) FindDispatch(n *JobNotice) (d *record.FindDispatch, def *schemas
 		Job: n.Job, Table: t.name, TableID: t.id, Partition: s.head.Partition, ApplyVersion: s.head.ApplyVersion,
 		SchemaID: f.schema, Where: f.where,
 	}
-	for i := range j.inputs {
-		x, _, err := s.dispatchInput(t, &j.inputs[i])
-		if err != nil {
-			return nil, nil, err
+	return d, t.def, s.findInputs(t, d, j)
+}
+
+// findInputs adds a part's files to what a worker needs.
+func (s *Store) findInputs(t *table, d *record.FindDispatch, part *openJob) error {
+	for i := range part.inputs {
+		x, _, err := s.dispatchInput(t, &part.inputs[i])
+		if err == nil {
+			x.Dead, err = s.deadHere(t, x.File)
 		}
-		if x.Dead, err = s.deadHere(t, x.File); err != nil {
-			return nil, nil, err
+		if err != nil {
+			return err
 		}
 		d.Inputs = append(d.Inputs, x)
 	}
-	return d, t.def, nil
+	return nil
 }
 
 // deadHere is a file's dead positions, nil of one that is gone.
@@ -96,15 +101,8 @@ func (s *Store) Look(tableID int64) (d *record.FindDispatch, def *schemas.Defini
 		if len(j.inputs) == 0 {
 			return d, t.def, nil
 		}
-		for i := range j.inputs {
-			x, _, err := s.dispatchInput(t, &j.inputs[i])
-			if err != nil {
-				return nil, nil, err
-			}
-			if x.Dead, err = s.deadHere(t, x.File); err != nil {
-				return nil, nil, err
-			}
-			d.Inputs = append(d.Inputs, x)
+		if err := s.findInputs(t, d, j); err != nil {
+			return nil, nil, err
 		}
 	}
 }

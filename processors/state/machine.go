@@ -232,7 +232,7 @@ var ErrFetch = errors.New("fetch what a record names")
 // bytes (L3): its body (L10), and the forwarding maps that it needs. What an
 // operator has declared void counts as lost for everyone who applies the record.
 func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, r *statestore.Record) (record.OutcomeMessage, error) {
-	if err := fetchBody(ctx, bodies, func() int32 { return store.Head().Partition }, r); err != nil {
+	if err := fetchBody(ctx, store, bodies, r); err != nil {
 		return record.OutcomeMessage{}, fmt.Errorf("%w: %w", ErrFetch, err)
 	}
 	for {
@@ -241,15 +241,15 @@ func Apply(ctx context.Context, store *statestore.Store, bodies *processors.Bodi
 		if !errors.As(err, &wait) {
 			return o, err
 		}
-		if err := fetchMaps(ctx, store, bodies, store.Head().Partition, r, wait.Refs); err != nil {
+		if err := fetchMaps(ctx, store, bodies, r, wait.Refs); err != nil {
 			return o, fmt.Errorf("%w: %w", ErrFetch, err)
 		}
 	}
 }
 
 // fetchMaps gives the store the maps that a record asks for.
-func fetchMaps(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, partition int32, r *statestore.Record, refs []record.Ref) error {
-	lost := make([]bool, len(refs))
+func fetchMaps(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, r *statestore.Record, refs []record.Ref) error {
+	lost, partition := make([]bool, len(refs)), store.Partition()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, bodies.AtOnce))
 	for i := range refs {
@@ -272,7 +272,7 @@ func fetchMaps(ctx context.Context, store *statestore.Store, bodies *processors.
 	return nil
 }
 
-func fetchBody(ctx context.Context, bodies *processors.Bodies, partition func() int32, r *statestore.Record) (err error) {
+func fetchBody(ctx context.Context, store *statestore.Store, bodies *processors.Bodies, r *statestore.Record) (err error) {
 	if r.Body != nil || r.BodyLost {
 		return nil
 	}
@@ -280,7 +280,7 @@ func fetchBody(ctx context.Context, bodies *processors.Bodies, partition func() 
 	if ref == nil {
 		return nil
 	}
-	r.Body, r.BodyLost, err = fetch(ctx, bodies, partition(), r.Offset, ref)
+	r.Body, r.BodyLost, err = fetch(ctx, bodies, store.Partition(), r.Offset, ref)
 	return err
 }
 
