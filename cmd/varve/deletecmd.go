@@ -130,12 +130,8 @@ func (a *app) deleteKeys(ctx context.Context, s *session, table string, flags []
 	if t, err = s.Table(ctx, table); err != nil {
 		return err
 	}
-	var snapshot any
-	if t.Head.SnapshotID != 0 {
-		snapshot = t.Head.SnapshotID
-	}
 	return a.show(append(result, field{"settled", true}, field{"rows_deleted", t.Counts.Deletes - before},
-		field{"snapshot_id", snapshot}, field{"metadata_location", t.Head.MetadataPath}))
+		field{"snapshot_id", idOrNull(t.Head.SnapshotID)}, field{"metadata_location", t.Head.MetadataPath}))
 }
 
 // keySet gathers keys in canonical bytes. Its errors name columns and lines,

@@ -56,10 +56,6 @@ func (a *app) deleteWhere(ctx context.Context, s *session, table, where string, 
 	if err != nil {
 		return err
 	}
-	var snapshot any
-	if t.Head.SnapshotID != 0 {
-		snapshot = t.Head.SnapshotID
-	}
 	return a.show(append(result, field{"settled", true}, field{"rows_deleted", found.Rows}, field{"files", found.Files}, field{"rows_read", found.Scanned},
-		field{"snapshot_id", snapshot}, field{"metadata_location", t.Head.MetadataPath}))
+		field{"snapshot_id", idOrNull(t.Head.SnapshotID)}, field{"metadata_location", t.Head.MetadataPath}))
 }

@@ -193,8 +193,8 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 // completed tells of the key's rows in what jobs wrote: the version that lived
 // when the job was planned. It may have died since; then it is dead there, too (F4).
 func (e *explainer) completed(ctx context.Context, line explained, o *record.OutcomeMessage, c *record.CompleteJob) error {
-	rejected := map[int]bool{}
-	if err := o.Outcome.RejectedItems(len(c.Items), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+	rejected, err := o.Outcome.Rejected(len(c.Items))
+	if err != nil {
 		return fmt.Errorf("log offset %d: %w", o.Offset, err)
 	}
 	if len(o.Outcome.Numbers) < 3 {

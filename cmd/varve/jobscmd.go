@@ -154,8 +154,8 @@ func jobsDone(ctx context.Context, s *session, table string, p *topology.Planned
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
 		items := v.(*record.CompleteJob).Items
-		rejected := map[int]bool{}
-		if err := o.Outcome.RejectedItems(len(items), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+		rejected, err := o.Outcome.Rejected(len(items))
+		if err != nil {
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
 		for i := range items {

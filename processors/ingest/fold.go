@@ -414,8 +414,8 @@ func (s *Shard) positions(ctx context.Context, d *processors.Decided) error {
 		return s.foldBlocks(ctx, &d.Outcome, found.Deletes, false)
 	}
 	all := v.(*record.DeletePositions).Deletes
-	rejected := map[int]bool{}
-	if err := d.Outcome.Outcome.RejectedItems(len(all), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+	rejected, err := d.Outcome.Outcome.Rejected(len(all))
+	if err != nil {
 		return err
 	}
 	var blocks []record.DeleteBlock

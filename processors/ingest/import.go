@@ -115,8 +115,8 @@ func (s *Shard) added(ctx context.Context, d *processors.Decided) error {
 		return err
 	}
 	items := v.(*record.AddFiles).Items
-	rejected := map[int]bool{}
-	if err := m.Outcome.RejectedItems(len(items), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+	rejected, err := m.Outcome.Rejected(len(items))
+	if err != nil {
 		return err
 	}
 	if len(m.Outcome.Numbers) <= record.AddHeld {

@@ -47,8 +47,8 @@ func (s *Shard) completed(ctx context.Context, d *processors.Decided) error {
 		return err
 	}
 	items := v.(*record.CompleteJob).Items
-	rejected := map[int]bool{}
-	if err := m.Outcome.RejectedItems(len(items), func(i int, _ record.Reason) { rejected[i] = true }); err != nil {
+	rejected, err := m.Outcome.Rejected(len(items))
+	if err != nil {
 		return err
 	}
 	if len(m.Outcome.Numbers) < 3 {

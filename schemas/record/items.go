@@ -31,3 +31,10 @@ func (o *Outcome) RejectedItems(n int, fn func(item int, r Reason)) error {
 	}
 	return nil
 }
+
+// Rejected is the set of items that a batch record's outcome rejects. n is how
+// many items the record has.
+func (o *Outcome) Rejected(n int) (map[int]bool, error) {
+	items := map[int]bool{}
+	return items, o.RejectedItems(n, func(i int, _ Reason) { items[i] = true })
+}
