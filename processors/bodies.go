@@ -18,8 +18,7 @@ import (
 type Bodies struct {
 	Store  objstore.Store
 	Prefix string // _varve/<deployment>
-	// AtOnce is how many objects whoever applies a record fetches at a time.
-	// Default: one.
+	// AtOnce is how many objects whoever applies a record fetches at a time, from 1.
 	AtOnce int
 }
 
@@ -39,12 +38,12 @@ var (
 	ErrNotLost = errors.New("the object is not lost")
 )
 
-// DefaultAtOnce is how many objects a node fetches at a time to apply a record.
-const DefaultAtOnce = 16
+// defaultAtOnce is AtOnce unless somebody changes it.
+const defaultAtOnce = 16
 
 // NewBodies is the store of bodies of a deployment.
 func NewBodies(s objstore.Store, deployment string) *Bodies {
-	return &Bodies{Store: s, Prefix: "_varve/" + deployment}
+	return &Bodies{Store: s, Prefix: "_varve/" + deployment, AtOnce: defaultAtOnce}
 }
 
 // Put makes b durable under its hash and returns its reference.

@@ -163,6 +163,7 @@ func (w *importer) write(ctx context.Context) error {
 	if len(w.add.Items) == 0 {
 		return nil
 	}
+	slices.SortFunc(w.body.Files, func(x, y record.FileMetrics) int { return cmp.Compare(x.ID, y.ID) })
 	b, err := record.EncodeRowsBody(nil, &w.body)
 	if err != nil {
 		return err
@@ -187,17 +188,9 @@ func (w *importer) part(ctx context.Context, cols []rows.Column) error {
 		if err != nil {
 			return err
 		}
-		at := make([]int, len(sel)+1)
-		var arena []byte
-		for i := range sel {
-			if arena, err = enc.Append(arena, b, i); err != nil {
-				return fmt.Errorf("row %d has no key that table %s can have: %w", i, d.Name, err)
-			}
-			at[i+1] = len(arena)
+		if _, row, err := sortedBy(enc.Append, b, sel); err != nil {
+			return fmt.Errorf("row %d has no key that table %s can have: %w", row, d.Name, err)
 		}
-		slices.SortStableFunc(sel, func(x, y uint32) int {
-			return bytes.Compare(arena[at[x]:at[x+1]], arena[at[y]:at[y+1]])
-		})
 	}
 	spec := d.Spec(d.DefaultSpec)
 	if len(spec.Fields) == 0 {
@@ -207,16 +200,10 @@ func (w *importer) part(ctx context.Context, cols []rows.Column) error {
 	if err != nil {
 		return err
 	}
-	at := make([]int, len(sel)+1)
-	var arena []byte
-	for i := range sel {
-		if arena, err = enc.Append(arena, b, i); err != nil {
-			return err
-		}
-		at[i+1] = len(arena)
+	tuple, _, err := sortedBy(enc.Append, b, sel)
+	if err != nil {
+		return err
 	}
-	tuple := func(r uint32) []byte { return arena[at[r]:at[r+1]] }
-	slices.SortStableFunc(sel, func(x, y uint32) int { return bytes.Compare(tuple(x), tuple(y)) })
 	for len(sel) > 0 {
 		k := 1
 		for k < len(sel) && bytes.Equal(tuple(sel[k]), tuple(sel[0])) {
@@ -228,6 +215,22 @@ func (w *importer) part(ctx context.Context, cols []rows.Column) error {
 		sel = sel[k:]
 	}
 	return nil
+}
+
+// sortedBy sorts the rows of a batch, of which sel has each, by what enc makes of
+// them, and gives that of a row. On an error row is which one.
+func sortedBy(enc func(dst []byte, b *rows.Batch, i int) ([]byte, error), b *rows.Batch, sel []uint32) (of func(row uint32) []byte, row int, err error) {
+	at := make([]int, len(sel)+1)
+	var arena []byte
+	for row = range sel {
+		if arena, err = enc(arena, b, row); err != nil {
+			return nil, row, err
+		}
+		at[row+1] = len(arena)
+	}
+	of = func(r uint32) []byte { return arena[at[r]:at[r+1]] }
+	slices.SortStableFunc(sel, func(x, y uint32) int { return bytes.Compare(of(x), of(y)) })
+	return of, row, nil
 }
 
 func (w *importer) file(ctx context.Context, b *rows.Batch, sel []uint32, tuple []byte) error {
@@ -254,7 +257,6 @@ func (w *importer) file(ctx context.Context, b *rows.Batch, sel []uint32, tuple 
 		Name: name, Rows: info.Rows, Bytes: info.Bytes, SpecID: d.DefaultSpec, Partition: tuple, SchemaID: d.CurrentSchema,
 	})
 	w.body.Files = append(w.body.Files, processors.FileMetrics(record.MetricsID(name), &info))
-	slices.SortFunc(w.body.Files, func(x, y record.FileMetrics) int { return cmp.Compare(x.ID, y.ID) })
 	w.rows += info.Rows
 	w.bytes += info.Bytes
 	if w.progress != nil {

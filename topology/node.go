@@ -250,7 +250,6 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 	}
 	n.published = n.has(RolePublisher) || old != nil && old.Published
 	n.bodies = processors.NewBodies(n.store, opt.Deployment)
-	n.bodies.AtOnce = processors.DefaultAtOnce
 	if err := n.checkLogThere(ctx, old); err != nil {
 		return nil, err
 	}

@@ -118,7 +118,6 @@ func Replay(ctx context.Context, o ReplayOptions) (_ *Replayed, err error) {
 		o.Bodies = o.Store
 	}
 	bodies := processors.NewBodies(o.Bodies, o.Deployment)
-	bodies.AtOnce = processors.DefaultAtOnce
 	publish := func(store objstore.Store) func(context.Context, *statestore.FrozenCut) (publisher.Result, error) {
 		p := publisher.New(publisher.Config{Store: store, Bodies: bodies, Logger: o.Logger})
 		if o.Outside {
@@ -211,10 +210,10 @@ func (r *replay) partition(ctx context.Context) (err error) {
 			if err := r.apply(ctx, &rs[i]); err != nil {
 				return fmt.Errorf("log offset %d: %w", rs[i].Offset, err)
 			}
-			if rs[i].Offset > 0 || r.o.Expect == ([16]byte{}) {
-				// one log is one deployment's
-			} else if h := r.store.Head(); h.Deployment != r.o.Expect {
-				return fmt.Errorf("%w: it is the log of deployment %x, not of %x: a topic that was made again, or the folder of another one; name those that belong together", ErrConfig, h.Deployment, r.o.Expect)
+			if rs[i].Offset == 0 && r.o.Expect != ([16]byte{}) { // its genesis tells
+				if h := r.store.Head(); h.Deployment != r.o.Expect {
+					return fmt.Errorf("%w: it is the log of deployment %x, not of %x: a topic that was made again, or the folder of another one; name those that belong together", ErrConfig, h.Deployment, r.o.Expect)
+				}
 			}
 			if r.ended {
 				stop = true

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -209,34 +210,13 @@ func (p *listReader) object(ctx context.Context, path string, limit int64) ([]by
 
 // atOnce calls fn with 0 … n−1, some at a time, and ends at the first error.
 func atOnce(ctx context.Context, n int, fn func(i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(n, drillAtOnce) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for i := range next {
-				if err := fn(i); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		}()
+	g, some := errgroup.WithContext(ctx)
+	g.SetLimit(drillAtOnce)
+	for i := 0; i < n && some.Err() == nil; i++ {
+		g.Go(func() error { return fn(i) })
 	}
-feed:
-	for i := range n {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			break feed
-		}
+	if err := g.Wait(); err != nil {
+		return err
 	}
-	close(next)
-	wg.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	return context.Cause(ctx)
 }

@@ -296,7 +296,19 @@ func (w *World) strike(f *statestore.FileInfo, set *roaring.Bitmap) error {
 // valuesOf are the values in a file's rows: each is used once, so that it names a version.
 func (w *World) valuesOf(f *statestore.FileInfo) ([]int64, error) {
 	x := statestore.FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name}
-	b, err := w.readEver(w.def.Location + "/data/" + x.FileName(w.tableID))
+	values, err := w.valuesIn(w.def.Location + "/data/" + x.FileName(w.tableID))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(values)) != f.Rows {
+		return nil, errors.New("a file has other rows than the state says")
+	}
+	return values, nil
+}
+
+// valuesIn are the values in the rows of the data file at a path.
+func (w *World) valuesIn(path string) ([]int64, error) {
+	b, err := w.readEver(path)
 	if err != nil {
 		return nil, err
 	}
@@ -307,9 +319,6 @@ func (w *World) valuesOf(f *statestore.FileInfo) ([]int64, error) {
 	cols, err := file.Read([]schemas.Field{w.def.Schema().Fields[1]})
 	if err != nil {
 		return nil, err
-	}
-	if int64(len(cols[0].Ints)) != f.Rows {
-		return nil, errors.New("a file has other rows than the state says")
 	}
 	return cols[0].Ints, nil
 }

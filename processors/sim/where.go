@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,9 +8,7 @@ import (
 	"strings"
 
 	"github.com/varve-io/varve/processors/finder"
-	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
-	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
 )
@@ -138,19 +135,11 @@ func (w *World) find(d *record.FindDispatch) (*record.RowsFound, error) {
 	}
 	var values []int64
 	for i := range d.Inputs {
-		b, err := w.readEver(d.Inputs[i].Path)
+		more, err := w.valuesIn(d.Inputs[i].Path)
 		if err != nil {
 			return nil, err
 		}
-		file, err := rows.Open(bytes.NewReader(b), int64(len(b)))
-		if err != nil {
-			return nil, err
-		}
-		cols, err := file.Read([]schemas.Field{w.def.Schema().Fields[1]})
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, cols[0].Ints...)
+		values = append(values, more...)
 	}
 	f := w.findings[d.Job.Plan]
 	if before, again := f.parts[d.Job.Item]; again && !slices.Equal(before, values) {

@@ -243,6 +243,7 @@ func NewWorld(opt Options) (*World, error) {
 		logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	w.bodies = processors.NewBodies(w.mem, "sim")
+	w.bodies.AtOnce = 1 // a seed goes one way
 	w.sources, w.events, w.acked = make([][]source.Record, opt.Shards), make([][]event, opt.Shards), make([]map[int64]bool, opt.Shards)
 	for p := range w.acked {
 		w.acked[p] = map[int64]bool{}
