@@ -20,19 +20,21 @@ func (t Type) IsNested() bool { return t.Kind >= Struct && t.Kind <= Map }
 
 // StructOf is a struct of these fields. Their ids are 0 where a table has still
 // to give them (AssignIDs).
-func StructOf(fields []Field) Type { return nestedOf(Struct, fields) }
+func StructOf(fields []Field) Type { return NestedOf(Struct, fields) }
 
 // ListOf is a list of elements of type t.
 func ListOf(id int32, t Type, required bool) Type {
-	return nestedOf(List, []Field{{ID: id, Name: "element", Type: t, Required: required}})
+	return NestedOf(List, []Field{{ID: id, Name: "element", Type: t, Required: required}})
 }
 
 // MapOf is a map. Its keys are never null.
 func MapOf(keyID int32, key Type, valueID int32, value Type, required bool) Type {
-	return nestedOf(Map, []Field{{ID: keyID, Name: "key", Type: key, Required: true}, {ID: valueID, Name: "value", Type: value, Required: required}})
+	return NestedOf(Map, []Field{{ID: keyID, Name: "key", Type: key, Required: true}, {ID: valueID, Name: "value", Type: value, Required: required}})
 }
 
-func nestedOf(k Kind, children []Field) Type {
+// NestedOf is a struct, list or map of what Children gives of one: a list has one
+// child, a map two.
+func NestedOf(k Kind, children []Field) Type {
 	return Type{Kind: k, Nested: string(appendNested(nil, k, children))}
 }
 
@@ -290,7 +292,7 @@ func (p *nestedParser) parse(raw []byte, depth int) (Type, error) {
 		return Type{}, fmt.Errorf("type %q is none that varve stores", j.Type)
 	}
 	p.children = children
-	return nestedOf(k, children), nil
+	return NestedOf(k, children), nil
 }
 
 func notNull(raw json.RawMessage) json.RawMessage {
@@ -374,7 +376,7 @@ func (t Type) AssignIDs(next func() int32) Type {
 	for i := range children {
 		children[i].Type = children[i].Type.AssignIDs(next)
 	}
-	return nestedOf(t.Kind, children)
+	return NestedOf(t.Kind, children)
 }
 
 // WithoutIDs is the type with no id given, as an event's own schema has it.
@@ -386,7 +388,7 @@ func (t Type) WithoutIDs() Type {
 	for i := range children {
 		children[i].ID, children[i].Type = 0, children[i].Type.WithoutIDs()
 	}
-	return nestedOf(t.Kind, children)
+	return NestedOf(t.Kind, children)
 }
 
 // Merge is t with what values of type want need: fields of structs, by name,
@@ -426,7 +428,7 @@ func (t Type) Merge(want Type) (merged Type, ok bool) {
 			return t, false
 		}
 	}
-	return nestedOf(t.Kind, have), true
+	return NestedOf(t.Kind, have), true
 }
 
 // Holds says whether a column of type t takes every value of type want as it is.

@@ -32,13 +32,8 @@ func (n *fileNode) field() schemas.Field {
 	for _, c := range n.children {
 		inner = append(inner, c.field())
 	}
-	switch n.kind {
-	case schemas.Struct:
-		out.Type = schemas.StructOf(inner)
-	case schemas.List:
-		out.Type = schemas.ListOf(inner[0].ID, inner[0].Type, inner[0].Required)
-	case schemas.Map:
-		out.Type = schemas.MapOf(inner[0].ID, inner[0].Type, inner[1].ID, inner[1].Type, inner[1].Required)
+	if n.kind != 0 {
+		out.Type = schemas.NestedOf(n.kind, inner)
 	}
 	return out
 }
@@ -415,13 +410,7 @@ func (r *reading) repeated(dst []byte, rep uint8) ([]byte, error) {
 		}
 		rep = r.from.rep
 	}
-	// The number is put before its elements.
-	var head [binary.MaxVarintLen64]byte
-	n := binary.PutUvarint(head[:], count)
-	dst = append(dst, head[:n]...)
-	copy(dst[start+n:], dst[start:len(dst)-n])
-	copy(dst[start:], head[:n])
-	return dst, nil
+	return CountBefore(dst, start, count), nil
 }
 
 // leafScan goes through one leaf entry by entry.

@@ -43,6 +43,13 @@ func AppendNested(dst []byte, c *Column, i int) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(v))), v...)
 }
 
+// CountBefore puts the number of elements of a list or map before them: they
+// are what dst has from start on.
+func CountBefore(dst []byte, start int, count uint64) []byte {
+	var head [binary.MaxVarintLen64]byte
+	return slices.Insert(dst, start, head[:binary.PutUvarint(head[:], count)]...)
+}
+
 // nest is a compiled type: a walk over values need not read its text.
 type nest struct {
 	name     string

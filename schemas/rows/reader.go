@@ -153,6 +153,12 @@ func (f *File) Fields() []schemas.Field {
 	return out
 }
 
+// isNested says whether a wanted column, which the file has flat or not, is read
+// as a nested one; flat is one in the table alone then, and refused.
+func (f *File) isNested(want *schemas.Field, flat bool) bool {
+	return f.nested[want.ID] != nil || flat && want.Type.IsNested()
+}
+
 // nestedColumns are the file's nested columns, in its order.
 func (f *File) nestedColumns() []*fileNode {
 	return slices.SortedFunc(maps.Values(f.nested), func(a, b *fileNode) int { return a.leaves[0] - b.leaves[0] })
@@ -187,7 +193,7 @@ func (f *File) Read(want []schemas.Field) ([]Column, error) {
 	cols := make([]Column, len(want))
 	for i := range want {
 		at, ok := f.byID[want[i].ID]
-		if f.nested[want[i].ID] != nil || ok && want[i].Type.IsNested() {
+		if f.isNested(&want[i], ok) {
 			c, err := f.readNested(&want[i], 0, f.rows)
 			if err != nil {
 				return nil, err
@@ -228,7 +234,7 @@ func (f *File) ReadGroup(g int, want []schemas.Field) ([]Column, error) {
 	for i := range want {
 		at, ok := f.byID[want[i].ID]
 		var err error
-		if f.nested[want[i].ID] != nil || ok && want[i].Type.IsNested() {
+		if f.isNested(&want[i], ok) {
 			first := int64(0)
 			for k := range g {
 				first += f.groups[k].rows

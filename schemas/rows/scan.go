@@ -58,7 +58,7 @@ func (f *File) Scan(want []schemas.Field, lo, hi int64, readAhead int) (*Scan, e
 		c := &s.cols[i]
 		*c = columnScan{f: f, field: &want[i], group: s.group, start: start, lo: lo, hi: hi}
 		at, ok := f.byID[want[i].ID]
-		if f.nested[want[i].ID] != nil || ok && want[i].Type.IsNested() {
+		if f.isNested(&want[i], ok) {
 			var err error
 			if c.nested, err = f.assemble(&want[i], s.group, readAhead); err != nil {
 				return nil, err

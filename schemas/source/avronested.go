@@ -1,7 +1,6 @@
 package source
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strconv"
 
@@ -106,12 +105,7 @@ func (d *avro) nestedMany(dst []byte, n *ownNest, b []byte, i int) ([]byte, int,
 			total++
 		}
 	}
-	var head [binary.MaxVarintLen64]byte
-	k := binary.PutUvarint(head[:], total)
-	dst = append(dst, head[:k]...)
-	copy(dst[start+k:], dst[start:len(dst)-k])
-	copy(dst[start:], head[:k])
-	return dst, i, okay
+	return rows.CountBefore(dst, start, total), i, okay
 }
 
 // nestedColumn appends the value at b[i] to its column, in the column's type.

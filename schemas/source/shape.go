@@ -111,14 +111,7 @@ func (s *settings) resolveNested(f *field, d declared, t schemas.Type) (widen sc
 	}
 	f.op, f.shape = nestedOps[t.Kind], h
 	if grown {
-		switch t.Kind {
-		case schemas.Struct:
-			widen = schemas.StructOf(children)
-		case schemas.List:
-			widen = schemas.ListOf(children[0].ID, children[0].Type, children[0].Required)
-		default:
-			widen = schemas.MapOf(children[0].ID, children[0].Type, children[1].ID, children[1].Type, children[1].Required)
-		}
+		widen = schemas.NestedOf(t.Kind, children)
 	}
 	return widen, true
 }
@@ -594,10 +587,7 @@ func mergeInferred(a, b schemas.Type) (schemas.Type, bool) {
 			return a, false
 		}
 	}
-	if a.Kind == schemas.List {
-		return schemas.ListOf(have[0].ID, have[0].Type, have[0].Required), true
-	}
-	return schemas.StructOf(have), true
+	return schemas.NestedOf(a.Kind, have), true
 }
 
 // addFields is t with the fields that values of an inferred type have and t lacks.
@@ -612,7 +602,8 @@ func addFields(t, inferred schemas.Type) schemas.Type {
 		for i := range more {
 			value = addFields(value, more[i].Type)
 		}
-		return schemas.MapOf(have[0].ID, have[0].Type, have[1].ID, value, have[1].Required)
+		have[1].Type = value
+		return schemas.NestedOf(t.Kind, have)
 	}
 	if t.Kind != inferred.Kind {
 		return t
@@ -629,10 +620,7 @@ func addFields(t, inferred schemas.Type) schemas.Type {
 			have = append(have, more[i])
 		}
 	}
-	if t.Kind == schemas.List {
-		return schemas.ListOf(have[0].ID, have[0].Type, have[0].Required)
-	}
-	return schemas.StructOf(have)
+	return schemas.NestedOf(t.Kind, have)
 }
 
 // avroNested appends the array, map or record at b[i] to a nested column.
