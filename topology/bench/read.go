@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -20,7 +19,6 @@ import (
 	"github.com/apache/iceberg-go/table"
 
 	"github.com/varve-io/varve/schemas"
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/topology"
@@ -106,34 +104,22 @@ func runRead(ctx context.Context, o *Options) (_ []Result, err error) {
 
 // readTable is a table that is filled and then read.
 type readTable struct {
-	o          *Options
-	deployment string
-	def        schemas.Definition
-	enc        encoder
-	spec       nodeSpec
-	files      int64
+	*fedTable
+	node  nodeSpec
+	files int64
 }
 
 func (o *Options) openReadTable(ctx context.Context, name string) (*readTable, error) {
-	t := &readTable{o: o, deployment: "bench-" + strconv.FormatUint(rand.Uint64(), 36)}
-	t.def = customers(t.deployment+".customers", source.VarveAvro, readCommitMs)
-	var err error
-	if t.enc, err = newEncoder(&t.def); err != nil {
-		return nil, err
-	}
-	table, err := record.EncodeBody(nil, &record.CreateTable{Definition: t.def})
+	fed, err := o.openTable(ctx, source.VarveAvro, readCommitMs, 1)
 	if err != nil {
-		return nil, fmt.Errorf("encode the table: %w", err)
-	}
-	t.spec = nodeSpec{Deployment: t.deployment, Data: filepath.Join(o.dir, name), Partitions: 1, Table: table}
-	if t.spec.Warehouse, err = o.lake(t.spec.Data); err != nil {
 		return nil, err
 	}
-	return t, o.ensureSource(ctx, t.def.SourceTopic, 1)
-}
-
-func (t *readTable) drop() error {
-	return t.o.dropTopics(append(topicsOf(t.deployment), t.def.SourceTopic)...)
+	t := &readTable{fedTable: fed}
+	if t.node, err = fed.spec(filepath.Join(o.dir, name)); err != nil {
+		return nil, err
+	}
+	t.node.Warehouse, err = o.lake(t.node.Data)
+	return t, err
 }
 
 func (t *readTable) upsert(mem *slab, c *customer) (topology.Entry, error) {
@@ -158,7 +144,7 @@ func (t *readTable) load(ctx context.Context, rows []customer, gone []bool) erro
 	}); err != nil {
 		return err
 	}
-	s := t.spec
+	s := t.node
 	s.Load = true
 	rep, err := t.o.node(ctx, s)
 	if err != nil {
@@ -173,7 +159,7 @@ func (t *readTable) load(ctx context.Context, rows []customer, gone []bool) erro
 // change sends small changes, some for each commit, and waits until compaction
 // has nothing to do any more.
 func (t *readTable) change(ctx context.Context, r *rand.Rand, model []customer, gone []bool, changes int64, still time.Duration) (*nodeReport, error) {
-	s := t.spec
+	s := t.node
 	s.Roles, s.CPUProfile = topology.Roles(), t.o.CPUProfile
 	s.Jobs = topology.JobOptions{PlanEvery: time.Second}
 	n, err := t.o.startNode(ctx, s)
@@ -283,7 +269,7 @@ func (o *Options) readBoth(ctx context.Context, tables ...*readTable) (engine st
 
 // metadata is where the table's newest metadata lies.
 func (t *readTable) metadata(ctx context.Context) (string, error) {
-	store, err := objstore.Open(ctx, t.spec.Warehouse)
+	store, err := objstore.Open(ctx, t.node.Warehouse)
 	if err != nil {
 		return "", err
 	}

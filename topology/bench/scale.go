@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/topology"
 )
@@ -45,22 +44,15 @@ func runScale(ctx context.Context, o *Options) ([]Result, error) {
 func (o *Options) scale(ctx context.Context, shards int) (_ *Result, err error) {
 	name := fmt.Sprint("scale-", shards)
 	r := rand.New(rand.NewPCG(o.Seed, 7))
-	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
 	commitMs := int64(scaleCommitMs)
 	if o.Quick {
 		commitMs = 500
 	}
-	def := customers(deployment+".customers", source.DebeziumJSON, commitMs)
-	if err := o.ensureSource(ctx, def.SourceTopic, shards); err != nil {
-		return nil, err
-	}
-	defer func() {
-		err = errors.Join(err, o.dropTopics(append(topicsOf(deployment), def.SourceTopic)...))
-	}()
-	enc, err := newEncoder(&def)
+	t, err := o.openTable(ctx, source.DebeziumJSON, commitMs, shards)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, t.drop()) }()
 	order := newScattered(o.Rows)
 	ids := func(i int64) int64 { // each row, then as many updates of any
 		if i < o.Rows {
@@ -68,14 +60,10 @@ func (o *Options) scale(ctx context.Context, shards int) (_ *Result, err error) 
 		}
 		return r.Int64N(o.Rows)
 	}
-	if err := o.feedBy(ctx, def.SourceTopic, spread(enc, 2*o.Rows, shards, r, ids)); err != nil {
+	if err := o.feedBy(ctx, t.def.SourceTopic, spread(t.enc, 2*o.Rows, shards, r, ids)); err != nil {
 		return nil, err
 	}
 	o.Logger.Info("events produced", "shards", shards, "events", 2*o.Rows)
-	table, err := record.EncodeBody(nil, &record.CreateTable{Definition: def})
-	if err != nil {
-		return nil, fmt.Errorf("encode the table: %w", err)
-	}
 	lake, err := o.lake(filepath.Join(o.dir, name))
 	if err != nil {
 		return nil, err
@@ -87,11 +75,13 @@ func (o *Options) scale(ctx context.Context, shards int) (_ *Result, err error) 
 		}
 	}()
 	for i := range shards {
-		s := nodeSpec{
-			Deployment: deployment, Data: filepath.Join(o.dir, name+"-"+strconv.Itoa(i)), Warehouse: lake, Partitions: 1,
-			Groups: true, NodeID: fmt.Sprint("node-", i), SourcePartitions: []int32{int32(i)}, Roles: []string{topology.RoleIngest},
-			Table: table, Load: true, // each flushes what it has when it has read to the end, and waits for no interval
+		s, err := t.spec(filepath.Join(o.dir, name+"-"+strconv.Itoa(i)))
+		if err != nil {
+			return nil, err
 		}
+		s.Warehouse, s.Groups, s.NodeID, s.SourcePartitions = lake, true, fmt.Sprint("node-", i), []int32{int32(i)}
+		s.Roles = []string{topology.RoleIngest}
+		s.Load = true // each flushes what it has when it has read to the end, and waits for no interval
 		if i == 0 {
 			s.Roles = []string{topology.RoleIngest, topology.RoleState, topology.RolePublisher}
 		}

@@ -7,11 +7,9 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/varve-io/varve/schemas"
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/topology"
 )
@@ -48,30 +46,22 @@ func runSteady(ctx context.Context, o *Options) (_ []Result, err error) {
 		length = steadyFor
 	}
 	r := rand.New(rand.NewPCG(o.Seed, 8))
-	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
-	def := customers(deployment+".customers", source.DebeziumJSON, steadyCommitMs)
-	def.RetentionMs, def.RetentionCount = (2 * time.Minute).Milliseconds(), 20
-	if err := o.ensureSource(ctx, def.SourceTopic, 1); err != nil {
-		return nil, err
-	}
-	defer func() {
-		err = errors.Join(err, o.dropTopics(append(topicsOf(deployment), def.SourceTopic)...))
-	}()
-	enc, err := newEncoder(&def)
+	t, err := o.openTable(ctx, source.DebeziumJSON, steadyCommitMs, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.feed(ctx, def.SourceTopic, events(enc, o.Rows, r, newScattered(o.Rows).at)); err != nil {
+	defer func() { err = errors.Join(err, t.drop()) }()
+	t.def.RetentionMs, t.def.RetentionCount = (2 * time.Minute).Milliseconds(), 20
+	if err := t.feed(ctx, o.Rows, r, newScattered(o.Rows).at); err != nil {
 		return nil, err
 	}
-	table, err := record.EncodeBody(nil, &record.CreateTable{Definition: def})
+	spec, err := t.spec(filepath.Join(o.dir, "node"))
 	if err != nil {
-		return nil, fmt.Errorf("encode the table: %w", err)
+		return nil, err
 	}
-	n, err := o.startNode(ctx, nodeSpec{
-		Deployment: deployment, Data: filepath.Join(o.dir, "node"), Partitions: 1, Table: table, Roles: topology.Roles(),
-		Jobs: topology.JobOptions{PlanEvery: 5 * time.Second}, CPUProfile: o.CPUProfile,
-	})
+	spec.Roles, spec.CPUProfile = topology.Roles(), o.CPUProfile
+	spec.Jobs = topology.JobOptions{PlanEvery: 5 * time.Second}
+	n, err := o.startNode(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +72,7 @@ func runSteady(ctx context.Context, o *Options) (_ []Result, err error) {
 	sent := int64(0)
 	go func() {
 		var err error
-		sent, err = o.updates(feeding, &def, enc, r)
+		sent, err = o.updates(feeding, &t.def, t.enc, r)
 		fed <- err
 	}()
 	var samples []steadySample

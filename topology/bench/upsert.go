@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"strconv"
 
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 )
 
@@ -48,32 +46,25 @@ func runUpsert(ctx context.Context, o *Options) ([]Result, error) {
 func (o *Options) upsert(ctx context.Context, format string) (_ *Result, err error) {
 	updates := min(o.Rows, maxUpdates)
 	r := rand.New(rand.NewPCG(o.Seed, 1))
-	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
 	commitMs := int64(upsertCommitMs)
 	if o.Quick {
 		commitMs = 500
 	}
-	def := customers(deployment+".customers", format, commitMs)
-	if err := o.ensureSource(ctx, def.SourceTopic, 1); err != nil {
-		return nil, err
-	}
-	defer func() {
-		err = errors.Join(err, o.dropTopics(append(topicsOf(deployment), def.SourceTopic)...))
-	}()
-	enc, err := newEncoder(&def)
+	t, err := o.openTable(ctx, format, commitMs, 1)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, t.drop()) }()
 	order := newScattered(o.Rows)
-	if err := o.feed(ctx, def.SourceTopic, events(enc, o.Rows, r, order.at)); err != nil {
+	if err := t.feed(ctx, o.Rows, r, order.at); err != nil {
 		return nil, err
 	}
 	o.Logger.Info("first rows produced", "format", format, "rows", o.Rows)
-	table, err := record.EncodeBody(nil, &record.CreateTable{Definition: def})
+	spec, err := t.spec(filepath.Join(o.dir, format))
 	if err != nil {
-		return nil, fmt.Errorf("encode the table: %w", err)
+		return nil, err
 	}
-	spec := nodeSpec{Deployment: deployment, Data: filepath.Join(o.dir, format), Partitions: 1, Table: table, Load: true}
+	spec.Load = true
 	first, err := o.node(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -83,7 +74,7 @@ func (o *Options) upsert(ctx context.Context, format string) (_ *Result, err err
 		return nil, fmt.Errorf("the table has %d rows after the first load, not %d", first.Rows, o.Rows)
 	}
 	uniform := func(int64) int64 { return r.Int64N(o.Rows) }
-	if err := o.feed(ctx, def.SourceTopic, events(enc, updates, r, uniform)); err != nil {
+	if err := t.feed(ctx, updates, r, uniform); err != nil {
 		return nil, err
 	}
 	o.Logger.Info("updates produced", "updates", updates)
@@ -99,7 +90,7 @@ func (o *Options) upsert(ctx context.Context, format string) (_ *Result, err err
 		return nil, fmt.Errorf("the table has %d rows after the updates, not %d", n.Rows, o.Rows)
 	}
 	o.Logger.Info("updates loaded", "updates_per_cpu_s", int64(float64(updates)/n.CPU), "wall_s", n.Wall)
-	plain, name, err := o.plainUpserts(ctx, &def, enc, o.Rows, min(updates, plainUpdates))
+	plain, name, err := o.plainUpserts(ctx, &t.def, t.enc, o.Rows, min(updates, plainUpdates))
 	if err != nil {
 		return nil, err
 	}

@@ -13,11 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/topology"
@@ -43,42 +41,34 @@ var verifyDuckDB string
 // same files, and their keys.
 func runVerify(ctx context.Context, o *Options) (_ []Result, err error) {
 	r := rand.New(rand.NewPCG(o.Seed, 11))
-	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
 	commitMs := int64(upsertCommitMs)
 	if o.Quick {
 		commitMs = 500
 	}
-	def := customers(deployment+".customers", source.VarveAvro, commitMs)
-	if err := o.ensureSource(ctx, def.SourceTopic, 1); err != nil {
-		return nil, err
-	}
-	defer func() {
-		err = errors.Join(err, o.dropTopics(append(topicsOf(deployment), def.SourceTopic)...))
-	}()
-	enc, err := newEncoder(&def)
+	t, err := o.openTable(ctx, source.VarveAvro, commitMs, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.feed(ctx, def.SourceTopic, events(enc, o.Rows, r, newScattered(o.Rows).at)); err != nil {
+	defer func() { err = errors.Join(err, t.drop()) }()
+	if err := t.feed(ctx, o.Rows, r, newScattered(o.Rows).at); err != nil {
 		return nil, err
 	}
-	table, err := record.EncodeBody(nil, &record.CreateTable{Definition: def})
-	if err != nil {
-		return nil, fmt.Errorf("encode the table: %w", err)
-	}
-	data := filepath.Join(o.dir, "node")
-	lake, err := o.lake(data)
+	spec, err := t.spec(filepath.Join(o.dir, "node"))
 	if err != nil {
 		return nil, err
 	}
-	spec := nodeSpec{Deployment: deployment, Data: data, Warehouse: lake, Partitions: 1, Table: table, Load: true}
+	lake, err := o.lake(spec.Data)
+	if err != nil {
+		return nil, err
+	}
+	spec.Warehouse, spec.Load = lake, true
 	if _, err := o.node(ctx, spec); err != nil {
 		return nil, err
 	}
 	// A load of its own: what came before is in files already.
 	updates := o.Rows / verifyUpdates
 	uniform := func(int64) int64 { return r.Int64N(o.Rows) }
-	if err := o.feed(ctx, def.SourceTopic, events(enc, updates, r, uniform)); err != nil {
+	if err := t.feed(ctx, updates, r, uniform); err != nil {
 		return nil, err
 	}
 	n, err := o.node(ctx, spec)
@@ -90,7 +80,7 @@ func runVerify(ctx context.Context, o *Options) (_ []Result, err error) {
 	}
 	o.Logger.Info("table loaded", "rows", n.Rows, "files", n.Files, "vectors", n.Vectors, "cpu_s", n.CPU)
 	v, err := o.verifyInProcess(ctx, &verifyTask{
-		Brokers: o.client.Brokers, Deployment: deployment, Data: data, Warehouse: lake, Dir: o.dir, CPUProfile: o.CPUProfile,
+		Brokers: o.client.Brokers, Deployment: t.deployment, Data: spec.Data, Warehouse: lake, Dir: o.dir, CPUProfile: o.CPUProfile,
 	})
 	if err != nil {
 		return nil, err

@@ -7,11 +7,9 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/topology"
@@ -39,28 +37,21 @@ func runVisible(ctx context.Context, o *Options) (_ []Result, err error) {
 	}
 	marks := seconds * int(time.Second/visibleEvery)
 	r := rand.New(rand.NewPCG(o.Seed, 4))
-	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
-	def := customers(deployment+".customers", source.DebeziumJSON, visibleCommitMs)
-	if err := o.ensureSource(ctx, def.SourceTopic, 1); err != nil {
-		return nil, err
-	}
-	defer func() {
-		err = errors.Join(err, o.dropTopics(append(topicsOf(deployment), def.SourceTopic)...))
-	}()
-	enc, err := newEncoder(&def)
+	t, err := o.openTable(ctx, source.DebeziumJSON, visibleCommitMs, 1)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, t.drop()) }()
 	// Ids below zero are the rows that will be deleted.
 	first := func(i int64) int64 { return i - int64(marks) }
-	if err := o.feed(ctx, def.SourceTopic, events(enc, o.Rows+int64(marks), r, first)); err != nil {
+	if err := t.feed(ctx, o.Rows+int64(marks), r, first); err != nil {
 		return nil, err
 	}
-	table, err := record.EncodeBody(nil, &record.CreateTable{Definition: def})
+	spec, err := t.spec(filepath.Join(o.dir, "node"))
 	if err != nil {
-		return nil, fmt.Errorf("encode the table: %w", err)
+		return nil, err
 	}
-	spec := nodeSpec{Deployment: deployment, Data: filepath.Join(o.dir, "node"), Partitions: 1, Table: table, Load: true}
+	spec.Load = true
 	if _, err := o.node(ctx, spec); err != nil {
 		return nil, err
 	}
@@ -72,7 +63,7 @@ func runVisible(ctx context.Context, o *Options) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f := newFreshReader(store, def.Name)
+	f := newFreshReader(store, t.def.Name)
 	if live, err := f.live(ctx); err != nil {
 		return nil, err
 	} else if len(live) != marks {
@@ -85,7 +76,7 @@ func runVisible(ctx context.Context, o *Options) (_ []Result, err error) {
 		return nil, err
 	}
 	defer n.abandon()
-	v := &visibleRun{o: o, enc: enc, topic: def.SourceTopic, r: r, sent: make([]time.Time, marks), taken: make([]time.Duration, marks)}
+	v := &visibleRun{o: o, enc: t.enc, topic: t.def.SourceTopic, r: r, sent: make([]time.Time, marks), taken: make([]time.Duration, marks)}
 	if err := v.run(ctx, f); err != nil {
 		return nil, err
 	}
