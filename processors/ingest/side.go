@@ -134,86 +134,53 @@ func decodeSide(b []byte) (*side, error) {
 		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errSide
 	}
-	r := bytes.NewReader(b[4 : len(b)-4])
-	var bad error
-	varint := func() int64 {
-		v, err := binary.ReadVarint(r)
-		bad = errors.Join(bad, err)
-		return v
-	}
-	count := func() int {
-		v, err := binary.ReadUvarint(r)
-		if err != nil || v > uint64(r.Len()) {
-			bad = errSide
-			return 0
-		}
-		return int(v)
-	}
-	fill := func(b []byte) {
-		_, err := io.ReadFull(r, b)
-		bad = errors.Join(bad, err)
-	}
-	text := func() string {
-		b := make([]byte, count())
-		fill(b)
-		return string(b)
-	}
-	flag := func() bool {
-		b, err := r.ReadByte()
-		if bad = errors.Join(bad, err); b > 1 {
-			bad = errSide
-		}
-		return b == 1
-	}
+	r := &sideReader{r: bytes.NewReader(b[4 : len(b)-4])}
 	s := newSide()
-	s.Offset = varint()
-	s.IndexAt = varint()
-	for n := count(); n > 0 && bad == nil; n-- {
-		id, err := binary.ReadUvarint(r)
-		bad = errors.Join(bad, err)
+	s.Offset = r.varint()
+	s.IndexAt = r.varint()
+	for n := r.count(); n > 0 && r.bad == nil; n-- {
+		id := r.uvarint()
 		if _, twice := s.Files[id]; twice {
-			bad = errSide
+			r.bad = errSide
 		}
-		f := fileInfo{Record: varint(), Epoch: varint(), FirstRow: varint(), Added: varint()}
-		fill(f.Name[:])
-		if flag() {
-			w := &moved{Map: record.Ref{Path: text(), Length: varint()}}
-			fill(w.Map.Hash[:])
-			w.First, err = binary.ReadUvarint(r)
-			bad = errors.Join(bad, err)
-			w.At, w.TimeMs = varint(), varint()
+		f := fileInfo{Record: r.varint(), Epoch: r.varint(), FirstRow: r.varint(), Added: r.varint()}
+		r.fill(f.Name[:])
+		if r.flag() {
+			w := &moved{Map: record.Ref{Path: r.text(), Length: r.varint()}}
+			r.fill(w.Map.Hash[:])
+			w.First = r.uvarint()
+			w.At, w.TimeMs = r.varint(), r.varint()
 			f.Moved = w
 		}
 		s.Files[id] = f
 	}
-	for n := count(); n > 0 && bad == nil; n-- {
-		q := request{Offset: varint()}
-		q.Keys.Path, q.Keys.Length = text(), varint()
-		fill(q.Keys.Hash[:])
-		q.HasOrder, q.Order, q.TimeMs = flag(), varint(), varint()
+	for n := r.count(); n > 0 && r.bad == nil; n-- {
+		q := request{Offset: r.varint()}
+		q.Keys.Path, q.Keys.Length = r.text(), r.varint()
+		r.fill(q.Keys.Hash[:])
+		q.HasOrder, q.Order, q.TimeMs = r.flag(), r.varint(), r.varint()
 		if len(s.Requests) > 0 && q.Offset <= s.Requests[len(s.Requests)-1].Offset {
-			bad = errSide
+			r.bad = errSide
 		}
 		s.Requests = append(s.Requests, q)
 	}
-	if b[3] != sideForm && bad == nil {
-		n := count()
+	if b[3] != sideForm && r.bad == nil {
+		n := r.count()
 		if n == 0 && b[3] == owesForm {
-			bad = errSide
+			r.bad = errSide
 		}
-		for ; n > 0 && bad == nil; n-- {
-			file, err := binary.ReadUvarint(r)
-			pos, err2 := binary.ReadUvarint(r)
-			if bad = errors.Join(err, err2); pos > math.MaxUint32 {
-				bad = errSide
+		for ; n > 0 && r.bad == nil; n-- {
+			file, pos := r.uvarint(), r.uvarint()
+			if pos > math.MaxUint32 {
+				r.bad = errSide
 			}
 			s.Debts = append(s.Debts, killed{file, uint32(pos)})
 		}
 	}
-	if b[3] == takeForm && bad == nil {
-		bad = s.decodeHeld(r)
+	if b[3] == takeForm && r.bad == nil {
+		s.decodeHeld(r)
 	}
-	if bad != nil || r.Len() != 0 {
+	if r.bad != nil || r.r.Len() != 0 {
 		return nil, errSide
 	}
 	return s, nil

@@ -1,11 +1,6 @@
 package ingest
 
-import (
-	"bytes"
-	"encoding/binary"
-	"errors"
-	"io"
-)
+import "encoding/binary"
 
 // encodeHeld appends the part of a side file that is about added files.
 func (s *side) encodeHeld(b []byte) []byte {
@@ -37,60 +32,32 @@ func (s *side) encodeHeld(b []byte) []byte {
 	return b
 }
 
-func (s *side) decodeHeld(r *bytes.Reader) error {
-	var bad error
-	varint := func() int64 {
-		v, err := binary.ReadVarint(r)
-		bad = errors.Join(bad, err)
-		return v
-	}
-	uvarint := func() uint64 {
-		v, err := binary.ReadUvarint(r)
-		bad = errors.Join(bad, err)
-		return v
-	}
-	count := func() int {
-		v := uvarint()
-		if v > uint64(r.Len()) {
-			bad = errSide
-			return 0
-		}
-		return int(v)
-	}
-	flag := func() bool {
-		b, err := r.ReadByte()
-		if bad = errors.Join(bad, err); b > 1 {
-			bad = errSide
-		}
-		return b == 1
-	}
+func (s *side) decodeHeld(r *sideReader) {
 	last := int64(-1)
-	for n := count(); n > 0 && bad == nil; n-- {
-		a := asked{varint(), flag()}
+	for n := r.count(); n > 0 && r.bad == nil; n-- {
+		a := asked{r.varint(), r.flag()}
 		if a.At <= last {
-			bad = errSide
+			r.bad = errSide
 		}
 		last = a.At
 		s.Asked = append(s.Asked, a)
 	}
 	last = -1
-	for n := count(); n > 0 && bad == nil; n-- {
-		h := heldAdd{Offset: varint(), TimeMs: varint(), Taken: varint(), Folded: flag()}
+	for n := r.count(); n > 0 && r.bad == nil; n-- {
+		h := heldAdd{Offset: r.varint(), TimeMs: r.varint(), Taken: r.varint(), Folded: r.flag()}
 		if h.Offset <= last {
-			bad = errSide
+			r.bad = errSide
 		}
 		last = h.Offset
-		for n := count(); n > 0 && bad == nil; n-- {
-			h.Files = append(h.Files, heldPart{uvarint(), varint()})
+		for n := r.count(); n > 0 && r.bad == nil; n-- {
+			h.Files = append(h.Files, heldPart{r.uvarint(), r.varint()})
 		}
-		for n := count(); n > 0 && bad == nil; n-- {
-			d := heldDeath{At: varint(), File: uvarint()}
-			d.Set = make([]byte, count())
-			_, err := io.ReadFull(r, d.Set)
-			bad = errors.Join(bad, err)
+		for n := r.count(); n > 0 && r.bad == nil; n-- {
+			d := heldDeath{At: r.varint(), File: r.uvarint()}
+			d.Set = make([]byte, r.count())
+			r.fill(d.Set)
 			h.Deaths = append(h.Deaths, d)
 		}
 		s.Held = append(s.Held, h)
 	}
-	return bad
 }
