@@ -81,25 +81,11 @@ func (s *Store) addGiven(r *Record, t *table, p *record.AddFiles, f *record.Adde
 		return err
 	}
 	id := FileID(0, t.nextOutput)
-	t.nextOutput++
-	c, err := s.chunk(t.id, id)
-	if err != nil {
+	if err := s.enter(r, t, f.Name, p.Metrics, fileEntry{
+		rows: f.Rows, bytes: f.Bytes, tuple: tuple, schema: f.SchemaID, member: len(t.def.Spec(f.SpecID).Fields) > 0,
+	}); err != nil {
 		return err
 	}
-	s.touch(c)
-	c.add(fileEntry{
-		id: id, rows: f.Rows, bytes: f.Bytes, tuple: tuple, record: r.Offset, schema: f.SchemaID, rowID: -1,
-		member: len(t.def.Spec(f.SpecID).Fields) > 0,
-	})
-	c.names = append(c.names, outputName{uint8(id & 127), f.Name})
-	s.bodyDir = c.addBody(r.Offset, p.Metrics, s.bodyDir)
-	c.added.set(uint(id & 127))
-	c.dirty, c.marksDirty = true, true
-	s.held += heldFile
-	t.totals.Files++
-	t.totals.Rows += f.Rows
-	t.totals.Bytes += f.Bytes
-	s.effect('F', int64(id), f.Rows)
 	var e enc
 	e.u(id)
 	return s.set(nameKey(t.id, f.Name), e.b)

@@ -518,31 +518,35 @@ func eachOutput(images []forward.Image, fn func(output uint32, set []byte) error
 }
 
 func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *completion, o *record.JobOutput) error {
-	id := FileID(0, t.nextOutput)
-	t.nextOutput++
-	ch, err := s.chunk(t.id, id)
-	if err != nil {
-		return err
-	}
 	spec, _, err := tupleOf(s.get, t.id, c.job.tuple)
 	if err != nil {
 		return err
 	}
-	s.touch(ch)
-	ch.add(fileEntry{
-		id: id, rows: o.Rows, bytes: o.Bytes, tuple: c.job.tuple, record: r.Offset, schema: c.item.SchemaID, rowID: -1,
-		sequence: c.job.sequence, member: len(t.def.Spec(spec).Fields) > 0,
+	return s.enter(r, t, o.Name, p.Metrics, fileEntry{
+		rows: o.Rows, bytes: o.Bytes, tuple: c.job.tuple, schema: c.item.SchemaID, sequence: c.job.sequence, member: len(t.def.Spec(spec).Fields) > 0,
 	})
-	ch.names = append(ch.names, outputName{uint8(id & 127), o.Name})
-	s.bodyDir = ch.addBody(r.Offset, p.Metrics, s.bodyDir)
-	ch.added.set(uint(id & 127))
-	ch.dirty, ch.marksDirty = true, true
+}
+
+// enter adds a file that no shard wrote, under the next id of those.
+func (s *Store) enter(r *Record, t *table, name [16]byte, metrics *record.Ref, f fileEntry) error {
+	f.id, f.record, f.rowID = FileID(0, t.nextOutput), r.Offset, -1
+	t.nextOutput++
+	c, err := s.chunk(t.id, f.id)
+	if err != nil {
+		return err
+	}
+	s.touch(c)
+	c.add(f)
+	c.names = append(c.names, outputName{uint8(f.id & 127), name})
+	s.bodyDir = c.addBody(r.Offset, metrics, s.bodyDir)
+	c.added.set(uint(f.id & 127))
+	c.dirty, c.marksDirty = true, true
 	s.held += heldFile
 	t.totals.Files++
-	t.totals.Rows += o.Rows
-	t.totals.Bytes += o.Bytes
+	t.totals.Rows += f.rows
+	t.totals.Bytes += f.bytes
 	t.dirty = true
-	s.effect('F', int64(id), o.Rows)
+	s.effect('F', int64(f.id), f.rows)
 	return nil
 }
 

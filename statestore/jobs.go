@@ -266,19 +266,27 @@ func (s *Store) remembered(key []byte) ([]byte, error) {
 	return b, nil
 }
 
+// noticed is the attempt that a notice tells of, nil when it is not open any more,
+// or none of that kind.
+func (s *Store) noticed(n *JobNotice, find bool) (t *table, id jobID, j *openJob, err error) {
+	id = jobID{n.Job.Plan, n.Job.Item}
+	if t, err = s.tableByID(n.TableID); err != nil || t == nil || t.dropped {
+		return t, id, nil, err
+	}
+	if j, err = s.openJob(t.id, id); err != nil || j == nil || j.attempt != n.Job.Attempt || j.find != find {
+		return t, id, nil, err
+	}
+	return t, id, j, nil
+}
+
 // Dispatch is what a worker needs for an attempt at a job, less where the
 // definition lies; nil when the attempt is not open any more. Its dead sets are
 // whole, whatever their size. def is the table's definition, not to be changed.
 func (s *Store) Dispatch(n *JobNotice) (d *record.Dispatch, def *schemas.Definition, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, err := s.tableByID(n.TableID)
-	if err != nil || t == nil || t.dropped {
-		return nil, nil, err
-	}
-	id := jobID{n.Job.Plan, n.Job.Item}
-	j, err := s.openJob(t.id, id)
-	if err != nil || j == nil || j.attempt != n.Job.Attempt || j.find {
+	t, id, j, err := s.noticed(n, false)
+	if err != nil || j == nil {
 		return nil, nil, err
 	}
 	d = &record.Dispatch{

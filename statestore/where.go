@@ -30,13 +30,8 @@ func (t *table) findInfos() (all []FindInfo) {
 func (s *Store) FindDispatch(n *JobNotice) (d *record.FindDispatch, def *schemas.Definition, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, err := s.tableByID(n.TableID)
-	if err != nil || t == nil || t.dropped {
-		return nil, nil, err
-	}
-	id := jobID{n.Job.Plan, n.Job.Item}
-	j, err := s.openJob(t.id, id)
-	if err != nil || j == nil || j.attempt != n.Job.Attempt || !j.find {
+	t, id, j, err := s.noticed(n, true)
+	if err != nil || j == nil {
 		return nil, nil, err
 	}
 	at := t.findAt(id.plan)

@@ -226,15 +226,7 @@ func (s *Shard) applyFold(entries []keyindex.Entry, offset int64) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	slices.SortFunc(entries, func(x, y keyindex.Entry) int {
-		switch {
-		case x.Key.Less(y.Key):
-			return -1
-		case y.Key.Less(x.Key):
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(entries, func(x, y keyindex.Entry) int { return x.Key.Compare(y.Key) })
 	return s.index.Apply(entries, offset)
 }
 

@@ -370,15 +370,7 @@ func (p *passage) judge(ctx context.Context, from, to int64) error {
 }
 
 func (p *passage) byKey() error {
-	slices.SortStableFunc(p.steps, func(x, y step) int {
-		switch {
-		case x.Key.Less(y.Key):
-			return -1
-		case y.Key.Less(x.Key):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(p.steps, func(x, y step) int { return x.Key.Compare(y.Key) })
 	var keys []keyindex.Key
 	var found []keyindex.Found
 	for i := 0; i < len(p.steps); {

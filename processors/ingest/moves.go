@@ -200,15 +200,7 @@ func (x *mover) take(offset, row int64, n int, trace *forward.Tracer, keys []*ro
 		}
 		x.rows = append(x.rows, r)
 	}
-	slices.SortFunc(x.rows, func(a, b movedRow) int {
-		switch {
-		case a.key.Less(b.key):
-			return -1
-		case b.key.Less(a.key):
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(x.rows, func(a, b movedRow) int { return a.key.Compare(b.key) })
 	x.keys = x.keys[:0]
 	for i := range x.rows {
 		if i == 0 || x.rows[i].key != x.rows[i-1].key {

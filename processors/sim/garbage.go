@@ -167,11 +167,10 @@ func (w *World) keepSnapshot(c *record.SnapshotCommitted) error {
 	return nil
 }
 
-// checkRetained: every snapshot that the catalog's newest metadata has can be read,
-// and holds the rows that it held when it was made.
-func (w *World) checkRetained() error {
-	var newest *record.SnapshotCommitted
-	builds := map[int64]int64{} // by snapshot
+// newest is the commit of the catalog's newest metadata, nil: there is none;
+// builds are the build offsets of snapshots.
+func (w *World) newest() (newest *record.SnapshotCommitted, builds map[int64]int64) {
+	builds = map[int64]int64{}
 	for build, c := range w.published {
 		if c.SnapshotID != 0 {
 			builds[c.SnapshotID] = build
@@ -180,6 +179,13 @@ func (w *World) checkRetained() error {
 			newest = c
 		}
 	}
+	return newest, builds
+}
+
+// checkRetained: every snapshot that the catalog's newest metadata has can be read,
+// and holds the rows that it held when it was made.
+func (w *World) checkRetained() error {
+	newest, builds := w.newest()
 	if newest == nil {
 		return nil
 	}

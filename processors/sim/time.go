@@ -152,16 +152,7 @@ func (m *model) rollback(r *record.Rollback) error {
 // checkRefs holds the catalog's newest metadata against the tags and expiries that
 // the log accepted, and gives the build offset of the current snapshot.
 func (w *World) checkRefs(m *model) (int64, error) {
-	builds := map[int64]int64{}
-	var newest *record.SnapshotCommitted
-	for build, c := range w.published {
-		if c.SnapshotID != 0 {
-			builds[c.SnapshotID] = build
-		}
-		if newest == nil || c.MetadataVersion > newest.MetadataVersion {
-			newest = c
-		}
-	}
+	newest, builds := w.newest()
 	if newest == nil {
 		return -1, nil
 	}

@@ -1,6 +1,9 @@
 package keyindex
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Key is an index key. A narrow index keeps keys of at most 8 bytes as they
 // are, order preserved, in Hi, and Lo is 0. A wide index keeps a 128-bit keyed
@@ -9,6 +12,14 @@ type Key struct{ Hi, Lo uint64 }
 
 // Less tells whether k sorts before o.
 func (k Key) Less(o Key) bool { return k.Hi < o.Hi || k.Hi == o.Hi && k.Lo < o.Lo }
+
+// Compare is -1, 0 or 1, in the order of Less.
+func (k Key) Compare(o Key) int {
+	if c := cmp.Compare(k.Hi, o.Hi); c != 0 {
+		return c
+	}
+	return cmp.Compare(k.Lo, o.Lo)
+}
 
 // NoRowID is the RowID of a row whose _row_id is derived from its file's
 // first_row_id and its position.
