@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/predicate"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/topology"
@@ -313,7 +314,7 @@ func parseColumn(flag, s string) (name string, t schemas.Type, def string, err e
 	rest := strings.TrimSpace(s)
 	if strings.HasPrefix(rest, `"`) {
 		var ok bool
-		if name, rest, ok = cutQuoted(rest); !ok {
+		if name, rest, ok = predicate.CutQuoted(rest); !ok {
 			return "", t, "", fmt.Errorf("%s: a quote is not closed", flag)
 		}
 	} else {

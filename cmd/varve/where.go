@@ -6,6 +6,8 @@ import (
 	"unicode"
 
 	"github.com/apache/iceberg-go"
+
+	"github.com/varve-io/varve/schemas/predicate"
 )
 
 const whereForms = "column = value, with = != < <= > >=, IS NULL or IS NOT NULL, joined by AND; texts in 'single quotes'"
@@ -41,7 +43,7 @@ func tokens(s string) ([]token, error) {
 		}
 		switch c := rest[0]; c {
 		case '\'', '"', '`':
-			text, after, ok := cutQuoted(rest)
+			text, after, ok := predicate.CutQuoted(rest)
 			if !ok {
 				return nil, fmt.Errorf("a quote at character %d is not closed", len(s)-len(rest)+1)
 			}
@@ -60,25 +62,6 @@ func tokens(s string) ([]token, error) {
 			rest = rest[n:]
 		}
 	}
-}
-
-// cutQuoted reads '…' with ” for a quote inside.
-func cutQuoted(s string) (text, rest string, ok bool) {
-	quote := s[0]
-	var b strings.Builder
-	for i := 1; i < len(s); i++ {
-		if s[i] != quote {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+1 < len(s) && s[i+1] == quote {
-			b.WriteByte(quote)
-			i++
-			continue
-		}
-		return b.String(), s[i+1:], true
-	}
-	return "", "", false
 }
 
 var comparisonOps = map[string]iceberg.Operation{

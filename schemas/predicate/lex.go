@@ -74,11 +74,11 @@ func (l *lexer) next() (token, error) {
 		if c == '\'' {
 			t.kind = text
 		}
-		body, n := cutQuoted(rest)
-		if n == 0 {
+		body, after, ok := CutQuoted(rest)
+		if !ok {
 			return t, wrong(t.at, "the quote is not closed")
 		}
-		l.pass(n)
+		l.pass(len(rest) - len(after))
 		t.text = body
 		return t, nil
 	case letter(c):
@@ -106,9 +106,10 @@ func (l *lexer) next() (token, error) {
 	return t, wrong(t.at, "this character has no meaning here; texts stand in 'quotes', names of other characters in \"quotes\"")
 }
 
-// cutQuoted reads what stands in quotes at the beginning of s, where a quote is
-// doubled; n is what it takes, 0: it is not closed.
-func cutQuoted(s string) (body string, n int) {
+// CutQuoted reads what stands in quotes at the beginning of s, where a quote is
+// doubled, and gives what comes after; ok tells whether it is closed. s is not
+// empty, and its first byte is the quote.
+func CutQuoted(s string) (body, after string, ok bool) {
 	quote := s[0]
 	var b strings.Builder
 	for i := 1; i < len(s); i++ {
@@ -117,10 +118,10 @@ func cutQuoted(s string) (body string, n int) {
 			continue
 		}
 		if i+1 == len(s) || s[i+1] != quote {
-			return b.String(), i + 1
+			return b.String(), s[i+1:], true
 		}
 		b.WriteByte(quote)
 		i++
 	}
-	return "", 0
+	return "", "", false
 }

@@ -144,8 +144,14 @@ func (o *Options) readOutcomes(ctx context.Context, t topology.Topics, log *comm
 	}
 	defer r.Close()
 	last := int64(len(log.setup) + log.appends.len() - 1)
+	return followOutcomes(ctx, r, failed, func(m *record.OutcomeMessage) bool { return m.Offset == last })
+}
+
+// followOutcomes reads outcomes, of which each must be accepted, until take says
+// that it was the last, or something comes from failed.
+func followOutcomes(ctx context.Context, r *topology.LogReader, failed <-chan error, take func(*record.OutcomeMessage) (last bool)) error {
 	for {
-		rs, err := r.Poll(ctx, 100*time.Millisecond, 0)
+		rs, err := r.Poll(ctx, 50*time.Millisecond, 0)
 		if err != nil {
 			return err
 		}
@@ -157,7 +163,7 @@ func (o *Options) readOutcomes(ctx context.Context, t topology.Topics, log *comm
 			if m.Outcome.Code != record.Accepted {
 				return fmt.Errorf("record %d was %s: %s", m.Offset, m.Outcome.Code, m.Outcome.Reason)
 			}
-			if m.Offset == last {
+			if take(&m) {
 				return nil
 			}
 		}

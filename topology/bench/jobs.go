@@ -446,37 +446,10 @@ func (x *jobsRun) outcomes(ctx context.Context) (*topology.LogReader, error) {
 	return topology.OpenLogReader(ctx, x.o.client, topology.ReaderOptions{Topic: x.topics.Outcomes, MaxWait: 50 * time.Millisecond})
 }
 
-// follow reads outcomes until take says that it is the last.
-func (x *jobsRun) follow(ctx context.Context, r *topology.LogReader, take func(*record.OutcomeMessage) (last bool)) error {
-	for {
-		rs, err := r.Poll(ctx, 50*time.Millisecond, 0)
-		if err != nil {
-			return err
-		}
-		for i := range rs {
-			var m record.OutcomeMessage
-			if err := record.DecodeOutcomeMessage(rs[i].Key, rs[i].Value, &m); err != nil {
-				return err
-			}
-			if m.Outcome.Code != record.Accepted {
-				return fmt.Errorf("record %d was %s: %s", m.Offset, m.Outcome.Code, m.Outcome.Reason)
-			}
-			if take(&m) {
-				return nil
-			}
-		}
-		select {
-		case err := <-x.failed:
-			return err
-		default:
-		}
-	}
-}
-
 // setUp waits until the tables' files are there.
 func (x *jobsRun) setUp(ctx context.Context, r *topology.LogReader) error {
 	last := int64(len(x.log.log.setup)) - 1
-	return x.follow(ctx, r, func(m *record.OutcomeMessage) bool { return m.Offset == last })
+	return followOutcomes(ctx, r, x.failed, func(m *record.OutcomeMessage) bool { return m.Offset == last })
 }
 
 // through plans all jobs and does the workers' part, until the log says that all
@@ -519,7 +492,7 @@ func (x *jobsRun) through(ctx context.Context, r *topology.LogReader) (wall, sha
 		byID[t.id] = t
 	}
 	done := int64(0)
-	err = x.follow(ctx, r, func(m *record.OutcomeMessage) bool {
+	err = followOutcomes(ctx, r, x.failed, func(m *record.OutcomeMessage) bool {
 		if !m.Outcome.Changed { // a plan
 			return false
 		}
