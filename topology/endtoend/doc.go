@@ -7,7 +7,8 @@
 // May touch: every room, as a program that uses varve would.
 // Never enters: code that another package imports.
 //
-// What the environment sets: VARVE_SEED (the seed of random tests),
+// What the environment sets: VARVE_SEED (the seed of random tests, or
+// "random" for one of the clock),
 // VARVE_KILLS (kills on the embedded broker; a third of them on Kafka),
 // VARVE_COMMITS (commits of the long-run test), VARVE_CLUSTER_STEPS (what goes
 // wrong in TestCluster, whose figures -v shows), VARVE_FIXTURES (events of other

@@ -3,6 +3,7 @@ package endtoend
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -47,11 +48,20 @@ func kafkaBackend(t *testing.T) backend {
 	return backend{name: "kafka", brokers: testcluster.Start(t, 1).Brokers()}
 }
 
-// seed is VARVE_SEED, or one of the clock; it is shown by a test that fails.
+// seed is VARVE_SEED; without it one that is the test's own, so that a change is
+// judged by the same events as the one before it; with "random" one of the clock.
+// It is shown by a test that fails.
 func seed(t testing.TB) uint64 {
 	t.Helper()
-	s := uint64(time.Now().UnixNano())
-	if v := os.Getenv("VARVE_SEED"); v != "" {
+	var s uint64
+	switch v := os.Getenv("VARVE_SEED"); v {
+	case "":
+		h := fnv.New64a()
+		h.Write([]byte(t.Name()))
+		s = h.Sum64()
+	case "random":
+		s = uint64(time.Now().UnixNano())
+	default:
 		var err error
 		if s, err = strconv.ParseUint(v, 10, 64); err != nil {
 			t.Fatalf("VARVE_SEED: %v", err)

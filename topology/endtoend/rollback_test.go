@@ -57,11 +57,12 @@ func (x *rolled) event() *topology.SourceEvent {
 	if x.r.IntN(4) == 0 { // so late that also what was known at a rollback's target decides
 		ver = x.r.Int64N(x.clock)
 	}
-	late := has && k.has && ver < k.ver
 	score := x.r.IntN(1000)
 	if x.r.IntN(4) == 0 {
 		score = -1
 	}
+	valued := has && (score >= 0 || ver != 0) // a zero in a deleted row is no value
+	late := valued && k.has && ver < k.ver
 	text := fmt.Sprintf(`{"name":"%s"`, name)
 	if has {
 		text += fmt.Sprintf(`,"ver":%d`, ver)
@@ -74,7 +75,7 @@ func (x *rolled) event() *topology.SourceEvent {
 	e.Value = []byte(text)
 	if !late {
 		k.score = score
-		if has {
+		if valued {
 			k.ver, k.has = ver, true
 		}
 		x.keys[name] = k
