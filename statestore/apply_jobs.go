@@ -158,6 +158,8 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 			return record.FileTaken, nil
 		case f.manifest == 0:
 			return record.NotPublished, nil
+		case IsForeign(f.id):
+			return record.NotSorted, nil
 		case in.Lo != 0 || in.Hi != f.rows:
 			return record.BadRange, nil
 		case i > 0 && f.tuple != j.tuple:

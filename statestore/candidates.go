@@ -79,7 +79,7 @@ func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Can
 		}
 		for k := range c.entries {
 			f := &c.entries[k]
-			if f.gone || f.manifest == 0 || c.job(f.id) != nil {
+			if f.gone || f.manifest == 0 || c.job(f.id) != nil || IsForeign(f.id) {
 				continue
 			}
 			n, err := s.deadOf(tableID, c, f, dead, len(prefix))

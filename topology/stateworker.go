@@ -483,6 +483,18 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 				continue
 			}
 		}
+		var head *publisher.HeadMoved
+		if errors.As(err, &head) {
+			// The log takes what others committed, and gives the cut up (H2).
+			w.log.Info("other writers committed to the table", "table", c.Table, "build", frozen.Build, "what", head.Why)
+			if err = w.takeForeign(ctx, c, frozen, head); err == nil {
+				wait = retryMin
+				continue
+			}
+			if ctx.Err() != nil {
+				return
+			}
+		}
 		w.n.metrics.publishFailed(c.Table, err)
 		w.setWaiting(c.TableID, err.Error())
 		if errors.Is(err, publisher.ErrForeign) || errors.Is(err, publisher.ErrInconsistent) {
@@ -498,7 +510,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		w.setStuck(c.TableID, nil)
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		// Each cause is recorded when it begins, and a long wait now and then.
-		if now := publisher.Cause(err); moved == nil && (now != cause || attempt&(attempt-1) == 0) {
+		if now := publisher.Cause(err); moved == nil && head == nil && (now != cause || attempt&(attempt-1) == 0) {
 			cause = now
 			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: cause})
 		}
@@ -507,6 +519,30 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		}
 		wait = min(2*wait, retryMax)
 	}
+}
+
+// errNotTaken: the state did not take what other writers committed.
+var errNotTaken = errors.New("the state did not take what other writers committed")
+
+// takeForeign appends what other writers committed to a table, and waits until the
+// state took it.
+func (w *stateWorker) takeForeign(ctx context.Context, c statestore.CutNotice, f *statestore.FrozenCut, head *publisher.HeadMoved) error {
+	w.slots <- struct{}{}
+	rec, err := w.pub.ForeignSnapshot(ctx, w.store, f, head)
+	<-w.slots
+	if err != nil {
+		return err
+	}
+	off := w.append(ctx, c, rec)
+	if off < 0 {
+		return errors.New("the record of other writers' commits could not be appended")
+	}
+	w.waitApplied(ctx, off)
+	t, err := w.store.Table(c.Table)
+	if err == nil && t != nil && t.ID == c.TableID && t.Head.SnapshotID == f.Head.SnapshotID && t.Pending != nil {
+		err = fmt.Errorf("%w at log offset %d; it is tried again", errNotTaken, off)
+	}
+	return err
 }
 
 func (w *stateWorker) setWaiting(table int64, why string) {

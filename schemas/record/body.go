@@ -53,6 +53,8 @@ func New(t Type) any {
 		return new(CatalogBase)
 	case TypeAddFiles:
 		return new(AddFiles)
+	case TypeForeignSnapshot:
+		return new(ForeignSnapshot)
 	case TypeDeletePositions:
 		return new(DeletePositions)
 	case TypePlanJobs:
@@ -115,6 +117,8 @@ func TypeOf(v any) Type {
 		return TypeCatalogBase
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
+	case ForeignSnapshot, *ForeignSnapshot:
+		return TypeForeignSnapshot
 	case DeletePositions, *DeletePositions:
 		return TypeDeletePositions
 	case PlanJobs, *PlanJobs:
@@ -177,6 +181,8 @@ func walk(v visitor, x any) bool {
 		catalogBaseFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
+	case *ForeignSnapshot:
+		foreignSnapshotFields(v, r)
 	case *DeletePositions:
 		deletePositionsFields(v, r)
 	case *PlanJobs:
@@ -231,6 +237,8 @@ func walk(v visitor, x any) bool {
 		catalogBaseFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
+	case ForeignSnapshot:
+		foreignSnapshotFields(v, &r)
 	case DeletePositions:
 		deletePositionsFields(v, &r)
 	case PlanJobs:

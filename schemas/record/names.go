@@ -40,7 +40,7 @@ var reasonNames = []string{
 	Reachable: "reachable", NoCollection: "no collection",
 	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
 	BadPart: "bad part", GivenUp: "given up",
-	FilesHeld: "files held",
+	FilesHeld: "files held", BadForeign: "bad foreign snapshot", NotSorted: "not sorted",
 }
 
 func nameOf(names []string, n int, what string) string {
