@@ -526,16 +526,11 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	if f.Definition, err = decodeDefinition(def); err != nil {
 		return nil, err
 	}
-	f.Deployment, f.Partition = s.head.Deployment, s.head.Partition
 	tab, err := s.tableByID(tableID)
 	if err != nil {
 		return nil, err
 	}
-	f.Known = Known{Definition: tab.def, Ahead: tab.defChange > tab.defFrozen, Held: slices.Clone(tab.held), TimestampMs: tab.head.TimestampMs}
-	for i := range tab.snapshots {
-		f.Known.Retained = append(f.Known.Retained, tab.snapshots[i].ID)
-	}
-	if err := s.liveManifests(tableID, f.Manifests); err != nil {
+	if err := s.fillKnown(tab, f); err != nil {
 		return nil, err
 	}
 	moved := map[int64]int64{}
@@ -556,6 +551,30 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// fillKnown fills what is as of now, and not frozen.
+func (s *Store) fillKnown(t *table, f *FrozenCut) error {
+	f.Deployment, f.Partition = s.head.Deployment, s.head.Partition
+	f.Known = Known{Definition: t.def, Ahead: t.defChange > t.defFrozen, Held: slices.Clone(t.held), TimestampMs: t.head.TimestampMs}
+	for i := range t.snapshots {
+		f.Known.Retained = append(f.Known.Retained, t.snapshots[i].ID)
+	}
+	return s.liveManifests(t.id, f.Manifests)
+}
+
+// Committed is a table's head as a cut without changes would have it for its base,
+// nil when a cut is pending, or files are held, or nothing was ever committed: who
+// looks at an outside catalog holds it against that (H2).
+func (s *Store) Committed(tableID int64) (*FrozenCut, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.tableByID(tableID)
+	if err != nil || t == nil || t.dropped || t.pending != nil || t.filesHeld() || t.head.Build < 0 {
+		return nil, err
+	}
+	f := &FrozenCut{TableID: tableID, Cut: t.head.Build, Build: t.head.Build, TimeMs: s.head.TimeMs, Definition: t.def, Head: t.head, Manifests: map[int64]string{}}
+	return f, s.fillKnown(t, f)
 }
 
 // describe fills what a file's entry refers to.

@@ -103,7 +103,8 @@ type foreign struct {
 	gone       map[int64]bool  // x.Gone
 	numbers    []int64         // of x.Manifests
 	first      uint64          // id of the first added file
-	sets       []target        // where rows of removed files and of vectors die
+	sets       []target        // where rows die that the new head lists elsewhere, or not at all
+	same       []target        // what vectors of listed files have beside
 }
 
 func (f *foreign) head() *record.ForeignCommit { return &f.x.Snapshots[len(f.x.Snapshots)-1] }
@@ -369,7 +370,7 @@ func (f *foreign) checkVectors() (part, item int64, err error) {
 				return foreignVector, int64(i), nil
 			}
 			had += int64(info.Count)
-			if f.sets, err = f.aim(c, e, y, f.sets); err != nil {
+			if err := f.aim(c, e, y); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -381,14 +382,15 @@ func (f *foreign) checkVectors() (part, item int64, err error) {
 }
 
 // aim finds where the rows are now that a new vector says are dead.
-func (f *foreign) aim(c *chunk, e *fileEntry, y *record.ForeignVector, dst []target) ([]target, error) {
+func (f *foreign) aim(c *chunk, e *fileEntry, y *record.ForeignVector) (err error) {
 	switch {
-	case f.frozenGone[e.id] && c.job(e.id) == nil:
-		return dst, nil // all of it is dead
+	case f.frozenGone[e.id] && c.job(e.id) == nil: // all of it is dead
 	case !e.gone:
-		return append(dst, target{chunk: c, file: e.id, set: y.Dead}), nil
+		f.same = append(f.same, target{chunk: c, file: e.id, set: y.Dead})
+	default:
+		f.sets, err = f.s.forwardBlock(f.t, e.id, y.Dead, f.sets)
 	}
-	return f.s.forwardBlock(f.t, e.id, y.Dead, dst)
+	return err
 }
 
 // account counts which manifest lists what, before and after.
@@ -664,6 +666,8 @@ func (f *foreign) vectors() error {
 		f.unlistVector(y.File, old)
 		f.listVector(y.File, f.vector(&y.Vector))
 	}
+	s.targets = append(s.targets[:0], f.same...)
+	s.strike(t)
 	s.targets = append(s.targets[:0], f.sets...)
 	if s.strike(t) {
 		t.lastChange = f.r.Offset
@@ -709,7 +713,9 @@ func (f *foreign) add() error {
 		s.effect('F', int64(id), a.Rows)
 		if len(a.Dead) > 0 {
 			s.kill(c, &record.DeleteBlock{File: id, Bitmap: a.Dead})
-			t.lastChange = f.r.Offset
+			if n, err := dv.Count(a.Dead); err == nil && (a.Vector == nil || int64(n) > a.Vector.Cardinality) {
+				t.lastChange = f.r.Offset
+			}
 			s.effect('d', int64(id))
 			s.effectBytes(a.Dead)
 		}

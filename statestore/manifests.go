@@ -14,7 +14,7 @@ type manifestEntry struct {
 	uses   int64  // files, vectors and moved numbers that name this number
 	since  int64  // build offset of the snapshot that first listed path
 
-	gone  bool   // nothing lists it any more, and no manifest took its place
+	gone  bool // nothing lists it any more, and no manifest took its place
 	space byte // where the database has it, 0: nowhere
 	dirty bool
 }

@@ -50,7 +50,7 @@ type directory struct {
 	// their outcomes go before its own (A5).
 	settled []int64
 	// taken are likewise commits of other writers whose files every shard has taken.
-	taken []int64
+	taken   []int64
 	divided bool // likewise a table's topic (A6)
 }
 

@@ -308,6 +308,9 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
 		pubs.Go(func() { w.collecting(ctx) })
+		if w.n.remote != nil {
+			pubs.Go(func() { w.lookAround(ctx, &pubs) })
+		}
 	}
 	if w.desk != nil {
 		pubs.Go(func() { w.desk.run(ctx) })
@@ -519,30 +522,6 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		}
 		wait = min(2*wait, retryMax)
 	}
-}
-
-// errNotTaken: the state did not take what other writers committed.
-var errNotTaken = errors.New("the state did not take what other writers committed")
-
-// takeForeign appends what other writers committed to a table, and waits until the
-// state took it.
-func (w *stateWorker) takeForeign(ctx context.Context, c statestore.CutNotice, f *statestore.FrozenCut, head *publisher.HeadMoved) error {
-	w.slots <- struct{}{}
-	rec, err := w.pub.ForeignSnapshot(ctx, w.store, f, head)
-	<-w.slots
-	if err != nil {
-		return err
-	}
-	off := w.append(ctx, c, rec)
-	if off < 0 {
-		return errors.New("the record of other writers' commits could not be appended")
-	}
-	w.waitApplied(ctx, off)
-	t, err := w.store.Table(c.Table)
-	if err == nil && t != nil && t.ID == c.TableID && t.Head.SnapshotID == f.Head.SnapshotID && t.Pending != nil {
-		err = fmt.Errorf("%w at log offset %d; it is tried again", errNotTaken, off)
-	}
-	return err
 }
 
 func (w *stateWorker) setWaiting(table int64, why string) {

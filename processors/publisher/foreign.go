@@ -13,6 +13,7 @@ import (
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -49,6 +50,24 @@ func headMoved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) (*Hea
 	last := m.from[len(m.from)-1]
 	m.Why = fmt.Sprintf("%d snapshots of other writers, the last is %d (%s)", len(m.from), last.ID, last.Operation)
 	return m, nil
+}
+
+// Look reads a table of an outside catalog that has nothing to publish: nil: main
+// is where the log says, a *HeadMoved: other writers committed to it (H2).
+func (p *Publisher) Look(ctx context.Context, f *statestore.FrozenCut) error {
+	if p.cfg.Remote == nil || f.Head.MetadataVersion != 0 {
+		return nil
+	}
+	id := restcat.IdentifierOf(f.Definition.Name)
+	t, err := p.cfg.Remote.Load(ctx, id)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCatalog, err)
+	}
+	meta, err := remoteMetadata(f, id, t)
+	if err != nil {
+		return err
+	}
+	return checkMain(f, id, meta, p.location(t))
 }
 
 // ForeignSnapshot reads what other writers committed, and makes the record that
@@ -472,4 +491,3 @@ func schemaOnly(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) erro
 	}
 	return &BaseMoved{Record: r, Why: "its schema"}
 }
-
