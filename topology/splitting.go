@@ -28,7 +28,6 @@ type treePlan struct {
 	// divide and down are the nodes to be taken apart now, and their references.
 	divide, down map[int64][]splitter.Ref
 	waits        map[int64]bool // leaves on which no job is to be planned
-	more         bool           // a limit cut it off
 }
 
 // growTree splits the leaves of a table's tree that have grown too large, and brings
