@@ -385,7 +385,7 @@ func (f *foreign) checkVectors() (part, item int64, err error) {
 func (f *foreign) aim(c *chunk, e *fileEntry, y *record.ForeignVector) (err error) {
 	switch {
 	case f.frozenGone[e.id] && c.job(e.id) == nil: // all of it is dead
-	case !e.gone:
+	case !e.gone && !c.moved.has(uint(e.id&127)):
 		f.same = append(f.same, target{chunk: c, file: e.id, set: y.Dead})
 	default:
 		f.sets, err = f.s.forwardBlock(f.t, e.id, y.Dead, f.sets)
@@ -645,9 +645,9 @@ func (f *foreign) endJobOf(c *chunk, id uint64) error {
 		if err != nil {
 			return err
 		}
-		s.touch(o)
-		o.setJob(j.inputs[i].file, nil)
-		o.dirty = true
+		if err := s.take(t, o, &j.inputs[i], nil); err != nil {
+			return err
+		}
 	}
 	s.effect('R', t.id, of.plan, int64(of.item), 0)
 	return s.endJob(t, of, j)
@@ -808,32 +808,49 @@ func (s *Store) unfreeze(t *table) error {
 			t.totals.Dead -= x.DeadCount
 			continue
 		}
-		if err := s.back(t, c, x.ID); err != nil {
+		if err := s.back(t, c, x.FrozenFile); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// back undoes that a cut took a file out.
-func (s *Store) back(t *table, c *chunk, id uint64) error {
-	f := c.find(id)
+// back undoes that a cut took a file out. What a job has carried over stays out.
+func (s *Store) back(t *table, c *chunk, x *FrozenFile) error {
+	f := c.find(x.ID)
 	if f == nil {
-		return fmt.Errorf("%w: file %d of a frozen cut", ErrCorrupt, id)
+		return fmt.Errorf("%w: file %d of a frozen cut", ErrCorrupt, x.ID)
 	}
-	if err := s.del(garbageKey(t.id, record.GarbageFile, f.left, id)); err != nil {
+	if err := s.del(garbageKey(t.id, record.GarbageFile, f.left, f.id)); err != nil {
 		return err
 	}
 	f.left, c.dirty = 0, true
-	if job := c.job(id); job != nil {
+	if x.Moved {
+		return nil
+	}
+	if job := c.job(f.id); job != nil {
 		if done, err := s.doneJob(t.id, *job); err != nil || done != nil {
-			return err // its rows are elsewhere: it stays out
+			return err
 		}
 	}
-	// Every row of it is dead.
-	bit := uint(id & 127)
+	// Every row of it is dead, or was carried over by a job that took a part (F7).
+	dead := fullSet(f.rows)
+	parts, err := s.parts(t, c, f.id)
+	if err != nil {
+		return err
+	}
+	if moved, err := movedSet(parts); err != nil {
+		return err
+	} else if moved != nil {
+		if dead, err = dv.Minus(nil, dead, moved); err != nil {
+			return fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
+		}
+		if n, err := dv.Count(dead); err != nil || n == 0 {
+			return err
+		}
+	}
 	f.gone = false
-	c.gone.clear(bit)
+	c.gone.clear(uint(f.id & 127))
 	c.dead, c.deadKnown = bits128{}, false
 	t.totals.Files++
 	t.totals.Rows += f.rows
@@ -841,5 +858,5 @@ func (s *Store) back(t *table, c *chunk, id uint64) error {
 	if err := s.joinPartition(t, f); err != nil {
 		return err
 	}
-	return s.set(key16(keyDead, uint64(t.id), id), fullSet(f.rows))
+	return s.set(key16(keyDead, uint64(t.id), f.id), dead)
 }
