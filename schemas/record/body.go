@@ -25,6 +25,8 @@ func New(t Type) any {
 		return new(CreateTable)
 	case TypeAlterTable:
 		return new(AlterTable)
+	case TypeAlterSpec:
+		return new(AlterSpec)
 	case TypeDropTable:
 		return new(DropTable)
 	case TypeClaimShard:
@@ -51,6 +53,8 @@ func New(t Type) any {
 		return new(SnapshotFailed)
 	case TypeCatalogBase:
 		return new(CatalogBase)
+	case TypeCatalogSpecs:
+		return new(CatalogSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
 	case TypeDeletePositions:
@@ -87,6 +91,8 @@ func TypeOf(v any) Type {
 		return TypeCreateTable
 	case AlterTable, *AlterTable:
 		return TypeAlterTable
+	case AlterSpec, *AlterSpec:
+		return TypeAlterSpec
 	case DropTable, *DropTable:
 		return TypeDropTable
 	case ClaimShard, *ClaimShard:
@@ -113,6 +119,8 @@ func TypeOf(v any) Type {
 		return TypeSnapshotFailed
 	case CatalogBase, *CatalogBase:
 		return TypeCatalogBase
+	case CatalogSpecs, *CatalogSpecs:
+		return TypeCatalogSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
 	case DeletePositions, *DeletePositions:
@@ -149,6 +157,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, r)
 	case *AlterTable:
 		alterTableFields(v, r)
+	case *AlterSpec:
+		alterSpecFields(v, r)
 	case *DropTable:
 		dropTableFields(v, r)
 	case *ClaimShard:
@@ -175,6 +185,8 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, r)
 	case *CatalogBase:
 		catalogBaseFields(v, r)
+	case *CatalogSpecs:
+		catalogSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
 	case *DeletePositions:
@@ -203,6 +215,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, &r)
 	case AlterTable:
 		alterTableFields(v, &r)
+	case AlterSpec:
+		alterSpecFields(v, &r)
 	case DropTable:
 		dropTableFields(v, &r)
 	case ClaimShard:
@@ -229,6 +243,8 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, &r)
 	case CatalogBase:
 		catalogBaseFields(v, &r)
+	case CatalogSpecs:
+		catalogSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
 	case DeletePositions:
