@@ -320,6 +320,9 @@ func (s *Store) changedChunks(t *table) ([]uint64, error) {
 // lacks, and fresh says that it lacks the file too.
 func (s *Store) freezeFile(t *table, c *chunk, f *fileEntry, fresh bool, build int64) (bool, error) {
 	dead, err := s.deadSet(t, f, fresh)
+	if err == nil {
+		dead, err = s.vectorNow(t, c, f.id, dead)
+	}
 	if err != nil {
 		return false, err
 	}

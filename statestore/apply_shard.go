@@ -222,7 +222,7 @@ func (s *Store) aim(t *table, b *record.DeleteBlock, last int64, files []record.
 	case last >= s.aimRows:
 		return record.OutOfRange, nil
 	}
-	if to.chunk == nil || !to.chunk.gone.has(uint(b.File&127)) {
+	if bit := uint(b.File & 127); to.chunk == nil || !to.chunk.gone.has(bit) && !to.chunk.moved.has(bit) {
 		s.targets = append(s.targets, to)
 		return record.ReasonNone, nil
 	}

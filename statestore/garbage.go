@@ -172,8 +172,12 @@ func (s *Store) keeper(t *table, x *leftObject) (Kept, error) {
 	if err != nil {
 		return Kept{}, err
 	}
-	if id := c.job(x.id); id != nil {
-		open, err := s.openJob(t.id, *id)
+	jobs, err := s.jobsOf(t, c, x.id)
+	if err != nil {
+		return Kept{}, err
+	}
+	for _, id := range jobs {
+		open, err := s.openJob(t.id, id)
 		if err != nil {
 			return Kept{}, err
 		}

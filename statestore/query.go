@@ -166,8 +166,9 @@ type FileInfo struct {
 	Published bool
 	RowID     int64
 	Sequence  int64
-	Dead      []byte // position set, nil: none
+	Dead      []byte // position set of what died or moved (F7), nil: none
 	Vector    *Vector
+	Parts     []PartInfo // the references to it, nil: it is one, on the root
 }
 
 // Files calls fn with a table's data files by id.
@@ -238,6 +239,11 @@ func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, erro
 	var err error
 	if f.Dead, err = s.stored(key16(keyDead, uint64(tableID), e.id)); err != nil {
 		return nil, err
+	}
+	if c.parted.has(uint(e.id & 127)) {
+		if err := s.partInfos(tableID, f); err != nil {
+			return nil, err
+		}
 	}
 	f.Vector, err = vector(s.stored, tableID, e.id)
 	return f, err

@@ -57,7 +57,7 @@ type shardWorker struct {
 	cfg     ingest.Config
 	keyed   bool
 	box     *mailbox
-	decided *decidedReader
+	decided *decidedFeed
 	// readFrom is where that reader began.
 	readFrom int64
 
@@ -231,6 +231,7 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 		ApplyVersion: statestore.ApplyVersion, Logger: n.log,
 		Tallied: n.metrics.tallied(t.Name, p),
 		Log:     &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: part, box: w.box},
+		LogEnd:  n.logEnd(part, w.box), Room: &n.room,
 		Letters: &letterSender{
 			ctx: n.ctx, producer: n.letters, source: t.Definition.SourceTopic, topic: LettersTopic(t.Definition.SourceTopic), box: w.box, count: n.metrics.letter,
 			ensure: func(ctx context.Context, topic string) error {
@@ -250,7 +251,7 @@ func (n *Node) takeShard(ctx context.Context, t *statestore.TableInfo, topic Top
 	if w.readFrom, err = n.firstRead(ctx, t, topic.ID, p, w.shard.LogFrom()); err != nil {
 		return nil, errors.Join(err, w.shard.Abandon())
 	}
-	if w.decided, err = openDecided(ctx, n.client, n.topics, part, w.readFrom); err != nil {
+	if w.decided, err = n.openFeed(ctx, part, w.readFrom); err != nil {
 		return nil, errors.Join(err, w.shard.Abandon())
 	}
 	w.publish(-1)

@@ -131,6 +131,13 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 		{"deployment", st.Deployment}, {"running", running}, {"brokers", st.Brokers}, {"warehouse", st.Warehouse}, {"catalog", textOrNull(st.Catalog)}, {"error", textOrNull(st.Error)},
 		{"log", logs}, {"checkpoints", checkpoints}, {"tables", tables}, {"shards", shards},
 	}
+	if len(st.Unrouted) > 0 {
+		unrouted := &rowset{cols: []string{"topic", "records"}}
+		for _, topic := range slices.Sorted(maps.Keys(st.Unrouted)) {
+			unrouted.rows = append(unrouted.rows, []any{topic, st.Unrouted[topic]})
+		}
+		o = append(o, field{"unrouted", unrouted})
+	}
 	if groups != nil {
 		o = append(o, object{{"node", st.NodeID}, {"groups", groups}}...)
 	}

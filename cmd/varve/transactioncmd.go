@@ -133,6 +133,15 @@ func what(d *processors.Decided) any {
 			files += len(v.Items[i].Inputs)
 		}
 		return fmt.Sprintf("%d jobs of %d files", len(v.Items), files) + rejectedItems(d, len(v.Items))
+	case *record.SplitPartition:
+		refs, made := 0, int32(0)
+		for i := range v.Items {
+			refs += len(v.Items[i].Refs)
+			made += v.Items[i].Children
+		}
+		return fmt.Sprintf("%d nodes, %d children, %d references", len(v.Items), made, refs) + rejectedItems(d, len(v.Items))
+	case *record.ExtendTree:
+		return fmt.Sprintf("a root of %d children", v.Children)
 	case *record.CompleteJob:
 		files, rows := 0, int64(0)
 		for i := range v.Items {

@@ -24,7 +24,7 @@ type fileInfo struct {
 	Epoch    int64    // of its AppendRows, -1: a job wrote it
 	FirstRow int64    // first row id, -1 while unpublished
 	Name     [16]byte // of a file that a job wrote
-	Moved    *moved   // by the job that rewrote it
+	Moved    []moved  // by the jobs that rewrote it, or ranges of it, ascending
 }
 
 // request is a DeleteKeys that this shard was asked to answer.
@@ -88,17 +88,7 @@ func (s *side) encode() []byte {
 		b = binary.AppendVarint(b, f.Epoch)
 		b = binary.AppendVarint(b, f.FirstRow)
 		b = append(binary.AppendVarint(b, f.Added), f.Name[:]...)
-		if f.Moved == nil {
-			b = append(b, 0)
-			continue
-		}
-		b = append(b, 1)
-		b = binary.AppendUvarint(b, uint64(len(f.Moved.Map.Path)))
-		b = append(b, f.Moved.Map.Path...)
-		b = binary.AppendVarint(b, f.Moved.Map.Length)
-		b = append(b, f.Moved.Map.Hash[:]...)
-		b = binary.AppendUvarint(b, f.Moved.First)
-		b = binary.AppendVarint(binary.AppendVarint(b, f.Moved.At), f.Moved.TimeMs)
+		b = appendMoves(b, f.Moved)
 	}
 	b = binary.AppendUvarint(b, uint64(len(s.Requests)))
 	for i := range s.Requests {
@@ -145,13 +135,7 @@ func decodeSide(b []byte) (*side, error) {
 		}
 		f := fileInfo{Record: r.varint(), Epoch: r.varint(), FirstRow: r.varint(), Added: r.varint()}
 		r.fill(f.Name[:])
-		if r.flag() {
-			w := &moved{Map: record.Ref{Path: r.text(), Length: r.varint()}}
-			r.fill(w.Map.Hash[:])
-			w.First = r.uvarint()
-			w.At, w.TimeMs = r.varint(), r.varint()
-			f.Moved = w
-		}
+		f.Moved = r.moves()
 		s.Files[id] = f
 	}
 	for n := r.count(); n > 0 && r.bad == nil; n-- {
@@ -295,7 +279,10 @@ func (s *Shard) forgetFiles() {
 		}
 	}
 	for id, f := range s.side.Files {
-		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && !held[id] && (f.Moved == nil || f.Moved.TimeMs < s.decidedTime-movedMs) {
+		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && !held[id] {
+			if ms, any := f.lastMove(); any && ms >= s.decidedTime-movedMs {
+				continue
+			}
 			delete(s.side.Files, id)
 		}
 	}

@@ -65,6 +65,10 @@ func New(t Type) any {
 		return new(CompleteJob)
 	case TypeReleaseJob:
 		return new(ReleaseJob)
+	case TypeSplitPartition:
+		return new(SplitPartition)
+	case TypeExtendTree:
+		return new(ExtendTree)
 	case TypeCollectFiles:
 		return new(CollectFiles)
 	case TypeFilesCollected:
@@ -131,6 +135,10 @@ func TypeOf(v any) Type {
 		return TypeCompleteJob
 	case ReleaseJob, *ReleaseJob:
 		return TypeReleaseJob
+	case SplitPartition, *SplitPartition:
+		return TypeSplitPartition
+	case ExtendTree, *ExtendTree:
+		return TypeExtendTree
 	case CollectFiles, *CollectFiles:
 		return TypeCollectFiles
 	case FilesCollected, *FilesCollected:
@@ -197,6 +205,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, r)
 	case *ReleaseJob:
 		releaseJobFields(v, r)
+	case *SplitPartition:
+		splitPartitionFields(v, r)
+	case *ExtendTree:
+		extendTreeFields(v, r)
 	case *CollectFiles:
 		collectFilesFields(v, r)
 	case *FilesCollected:
@@ -255,6 +267,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, &r)
 	case ReleaseJob:
 		releaseJobFields(v, &r)
+	case SplitPartition:
+		splitPartitionFields(v, &r)
+	case ExtendTree:
+		extendTreeFields(v, &r)
 	case CollectFiles:
 		collectFilesFields(v, &r)
 	case FilesCollected:

@@ -41,6 +41,7 @@ var reasonNames = []string{
 	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
 	BadPart: "bad part", GivenUp: "given up",
 	FilesHeld: "files held",
+	NoNode:    "no node", NotLeaf: "not a leaf", BadSplit: "bad split",
 }
 
 func nameOf(names []string, n int, what string) string {

@@ -82,6 +82,10 @@ const (
 	GivenUp Reason = 57 // settled, but a part could not be read: its rows stay
 	// Of what waits for the shards to take files that entered by another path (H1).
 	FilesHeld Reason = 58 // number 0: the AddFiles
+	// Of the tree of key ranges (F8).
+	NoNode   Reason = 70 // no node of that number, or the root is not what the sender knows
+	NotLeaf  Reason = 71 // the node, or where rows are to go, is an inner one; or it is no inner one
+	BadSplit Reason = 72 // children, pieces that do not add up, or separators that are not there
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -130,6 +134,13 @@ const (
 	AddRejected
 	AddFirst // file id of the first accepted item; the others follow
 	AddHeld  // 1: until a derived outcome says settled, 0: live at once
+)
+
+// Numbers of a SplitPartition's outcome.
+const (
+	SplitAccepted = iota // items
+	SplitRejected
+	SplitFirst // number of the first child made; the others follow in the order of accepted items
 )
 
 // Numbers of an accepted DeleteWhere's outcome, of an accepted RowsFound's, and
