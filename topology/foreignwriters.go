@@ -79,13 +79,13 @@ func (w *stateWorker) look(ctx context.Context, c statestore.CutNotice) {
 	}
 	err = w.pub.Look(ctx, f)
 	var head *publisher.HeadMoved
-	var moved *publisher.BaseMoved
+	fact, _ := catalogFact(err)
 	switch {
 	case errors.As(err, &head):
 		w.log.Info("other writers committed to the table", "table", c.Table, "what", head.Why)
 		err = w.takeForeign(ctx, c, f, head)
-	case errors.As(err, &moved): // columns that their rows need
-		w.waitApplied(ctx, w.append(ctx, c, &moved.Record))
+	case fact != nil: // columns or specs that their rows need
+		w.waitApplied(ctx, w.append(ctx, c, fact))
 		return
 	}
 	switch {
