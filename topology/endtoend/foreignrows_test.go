@@ -20,7 +20,7 @@ type foreignStep struct {
 	rows  map[string]*otherRow
 }
 
-// step is what another writer committed just now, while nothing of the source is on
+// step is what another writer committed just now (H12), while nothing of the source is on
 // its way; it waits until that is taken in.
 func (s *outside) step(n *topology.Node, rows map[string]*otherRow) foreignStep {
 	s.t.Helper()

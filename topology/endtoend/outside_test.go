@@ -468,7 +468,7 @@ func TestOutsideConflict(t *testing.T) {
 
 // TestOutsideForeign: what another writer does to main, to the columns or to
 // the whole table stops that table with an error that says what to do; another
-// table goes on.
+// table goes on (H4, H11).
 func TestOutsideForeign(t *testing.T) {
 	ours := int64(0) // main's snapshot before the harm
 	back := func(s *outside) { s.commit(restcat.SetRef(iceberg.MainBranch, "branch", ours, nil)) }
