@@ -34,6 +34,8 @@ const (
 	// sourceWait is how long a broker holds a fetch that has nothing to bring; new
 	// records end it at once.
 	sourceWait = time.Second
+	// feedWait is how long a shard's readers wait at a time for what may come.
+	feedWait = time.Second
 	// fetchRoom is what the fetches of all sources may bring together, but for
 	// leastFetch each.
 	fetchRoom  = 64 << 20
@@ -386,7 +388,7 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		defer readers.Done()
 		defer w.decided.close()
 		for readCtx.Err() == nil {
-			ds, err := w.decided.poll(readCtx, 100*time.Millisecond)
+			ds, err := w.decided.poll(readCtx, feedWait)
 			if err != nil {
 				decidedErr <- err
 				return
@@ -584,7 +586,7 @@ func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatc
 	high := int64(-1)
 	held := &ahead{freed: make(chan struct{}, 1)}
 	for ctx.Err() == nil {
-		rs, err := r.Poll(ctx, 100*time.Millisecond, sourcePoll)
+		rs, err := r.Poll(ctx, feedWait, sourcePoll)
 		switch {
 		case errors.Is(err, ErrOffsetOutOfRange):
 			err = f.lost(err)
