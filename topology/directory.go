@@ -360,10 +360,16 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 		if m.Offset == 0 {
 			d.head.Deployment, d.head.Partitions = v.Deployment, v.Partitions
 		}
-	case *record.AlterTable:
+	case *record.AlterTable, *record.AlterSpec:
 		d.change(m, func(t *statestore.TableInfo) {
 			if m.Definition != nil && m.Outcome.Changed {
 				t.Definition, t.LastChange, t.Changes = m.Definition, m.Offset, true
+			}
+		})
+	case *record.CatalogBase, *record.CatalogSpecs:
+		d.change(m, func(t *statestore.TableInfo) {
+			if m.Definition != nil {
+				t.Definition = m.Definition
 			}
 		})
 	case *record.ClaimShard:

@@ -98,7 +98,7 @@ func (w *wish) unread(d *schemas.Definition) (notes []string, err error) {
 		return a.SourceID == b.SourceID && a.Transform == b.Transform && a.N == b.N
 	}
 	if have := d.Spec(d.DefaultSpec); len(w.partitions) > 0 && (have == nil || !slices.EqualFunc(have.Fields, spec.Fields, same)) {
-		return nil, usagef("table %s is partitioned otherwise; leave the partition terms out to use the table as it is, or use another name", d.Name)
+		return nil, usagef("table %s is partitioned otherwise; leave the partition terms out to use the table as it is, change it with \"varve table alter %s --partition-by\", or use another name", d.Name, d.Name)
 	}
 	if w.repartition != "" && !d.Rekeyed() {
 		return nil, usagef("table %s takes its source's partitions as they are; leave repartition out to use the table as it is, or use another name", d.Name)

@@ -593,7 +593,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok {
 			return ErrDropped
 		}
-	case record.TypeAlterTable, record.TypeCatalogBase:
+	case record.TypeAlterTable, record.TypeAlterSpec, record.TypeCatalogBase, record.TypeCatalogSpecs:
 		s.altered(d)
 	case record.TypeClaimShard:
 		if err := s.claimOf(ctx, d); err != nil {

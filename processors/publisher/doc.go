@@ -29,7 +29,7 @@
 // reads the table first. Our own snapshot of this build is found by what its
 // summary says and adopted; a branch main that others moved, another UUID,
 // location or unwritable columns stop the table (ErrForeign); facts beside main
-// that the log lacks are a *BaseMoved, which the caller appends (H5). Only then
+// that the log lacks are a *BaseMoved or *SpecsMoved, which the caller appends (H5). Only then
 // it builds, from the frozen cut alone: schemas, specs, sequence number and row
 // ids are the log's, which the metadata was found to agree with, so that
 // manifests, lists and Puffins are the same on replay; the metadata is the

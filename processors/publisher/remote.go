@@ -90,11 +90,12 @@ func remoteMetadata(f *statestore.FrozenCut, id restcat.Identifier, t *restclien
 		return nil, fmt.Errorf("%w: the catalog's table %s cannot be read: %w", ErrForeign, id, err)
 	}
 	if want := identity(f).UUID(); meta.UUID != want {
-		what := "was dropped and made again"
 		if f.Head.Build < 0 {
-			what = "is there already, and not ours"
+			return nil, fmt.Errorf("%w: the table %s is there already, and not ours, in the catalog: it has the UUID %s and format version %d, ours will have %s; "+
+				"tables of other programs cannot be taken over: rename one of them, or drop the table here, and bring the rows of that one in with \"varve table import\"",
+				ErrForeign, id, meta.UUID, meta.FormatVersion, want)
 		}
-		return nil, fmt.Errorf("%w: the table %s %s in the catalog: it has the UUID %s, ours has %s; rename one of them, or drop the table here", ErrForeign, id, what, meta.UUID, want)
+		return nil, fmt.Errorf("%w: the table %s was dropped and made again in the catalog: it has the UUID %s, ours has %s; rename one of them, or drop the table here", ErrForeign, id, meta.UUID, want)
 	}
 	if meta.Location != f.Definition.Location {
 		return nil, fmt.Errorf("%w: the catalog has the table %s at %s, its files are written at %s; a location cannot change", ErrForeign, id, meta.Location, f.Definition.Location)
@@ -232,7 +233,7 @@ func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) error {
 		why = "its schema"
 	}
 	if why == "" {
-		return nil
+		return foreignSpecs(f, meta)
 	}
 	return &BaseMoved{Record: r, Why: why}
 }

@@ -76,6 +76,8 @@ func (o *outside) publish(f *statestore.FrozenCut) (r publisher.Result, tries in
 				o.t.Fatalf("the pending cut has the build offset %v, want %d", out.Outcome.Numbers, want)
 			}
 			f = o.frozen()
+		case o.tookSpecs(err):
+			f = o.frozen()
 		case errors.Is(err, restclient.ErrUnknown), errors.Is(err, restclient.ErrConflict):
 			o.do(o.def.Name, o.id, &record.SnapshotFailed{Cut: f.Cut, Build: f.Build, Attempt: int64(tries), Cause: publisher.Cause(err)})
 			f = o.frozen()

@@ -25,6 +25,8 @@ func New(t Type) any {
 		return new(CreateTable)
 	case TypeAlterTable:
 		return new(AlterTable)
+	case TypeAlterSpec:
+		return new(AlterSpec)
 	case TypeDropTable:
 		return new(DropTable)
 	case TypeClaimShard:
@@ -51,6 +53,8 @@ func New(t Type) any {
 		return new(SnapshotFailed)
 	case TypeCatalogBase:
 		return new(CatalogBase)
+	case TypeCatalogSpecs:
+		return new(CatalogSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
 	case TypeDeletePositions:
@@ -91,6 +95,8 @@ func TypeOf(v any) Type {
 		return TypeCreateTable
 	case AlterTable, *AlterTable:
 		return TypeAlterTable
+	case AlterSpec, *AlterSpec:
+		return TypeAlterSpec
 	case DropTable, *DropTable:
 		return TypeDropTable
 	case ClaimShard, *ClaimShard:
@@ -117,6 +123,8 @@ func TypeOf(v any) Type {
 		return TypeSnapshotFailed
 	case CatalogBase, *CatalogBase:
 		return TypeCatalogBase
+	case CatalogSpecs, *CatalogSpecs:
+		return TypeCatalogSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
 	case DeletePositions, *DeletePositions:
@@ -157,6 +165,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, r)
 	case *AlterTable:
 		alterTableFields(v, r)
+	case *AlterSpec:
+		alterSpecFields(v, r)
 	case *DropTable:
 		dropTableFields(v, r)
 	case *ClaimShard:
@@ -183,6 +193,8 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, r)
 	case *CatalogBase:
 		catalogBaseFields(v, r)
+	case *CatalogSpecs:
+		catalogSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
 	case *DeletePositions:
@@ -215,6 +227,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, &r)
 	case AlterTable:
 		alterTableFields(v, &r)
+	case AlterSpec:
+		alterSpecFields(v, &r)
 	case DropTable:
 		dropTableFields(v, &r)
 	case ClaimShard:
@@ -241,6 +255,8 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, &r)
 	case CatalogBase:
 		catalogBaseFields(v, &r)
+	case CatalogSpecs:
+		catalogSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
 	case DeletePositions:

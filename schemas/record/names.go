@@ -14,7 +14,7 @@ var typeNames = []string{
 	TypeExpireSnapshots: "ExpireSnapshots", TypeCollectFiles: "CollectFiles",
 	TypeFilesCollected: "FilesCollected", TypeRequestErasure: "RequestErasure",
 	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard", TypeAlterRefs: "AlterRefs",
-	TypeRowsFound: "RowsFound",
+	TypeRowsFound: "RowsFound", TypeAlterSpec: "AlterSpec", TypeCatalogSpecs: "CatalogSpecs",
 }
 
 var codeNames = []string{

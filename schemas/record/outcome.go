@@ -114,7 +114,7 @@ type OutcomeMessage struct {
 	Outcome Outcome
 	Chain   Hash // after the record
 	// Definition is the table's definition, in the outcomes of accepted
-	// ClaimShard, CreateTable and AlterTable, and of a CatalogBase that changed
+	// ClaimShard, CreateTable, AlterTable and AlterSpec, and of a CatalogBase or CatalogSpecs that changed
 	// it; nil otherwise. Not hashed.
 	Definition *schemas.Definition
 }
