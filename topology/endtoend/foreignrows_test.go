@@ -2,6 +2,7 @@ package endtoend
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"testing"
 
@@ -194,6 +195,111 @@ func TestForeignVectors(t *testing.T) {
 		s.holds(n, steps...)
 	}
 	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took != 5 {
+		t.Errorf("%d ForeignSnapshots were accepted", took)
+	}
+	s.replayed(n)
+}
+
+// rewrite is copy-on-write: the files that have a row which is to change leave, and
+// what is left of them is in new ones. each says what becomes of a live row, nil: it
+// goes. lineage: the new files carry row ids.
+func (w *otherWriter) rewrite(h *otherHead, op string, lineage bool, touches func(r *otherRow) bool, each func(r otherRow) *otherRow) change {
+	c := change{op: op, remove: map[string]bool{}}
+	var all []otherRow
+	for _, f := range h.files {
+		hit := false
+		var live []otherRow
+		for i := range f.rows {
+			if f.dead.Contains(uint32(i)) {
+				continue
+			}
+			hit = hit || touches(&f.rows[i])
+			if r := each(f.rows[i]); r != nil {
+				x := *r
+				if !lineage {
+					x.rowID, x.seq = nil, nil
+				}
+				live = append(live, x)
+			}
+		}
+		if !hit {
+			continue
+		}
+		c.remove[f.entry.File.Path] = true
+		all = append(all, live...)
+	}
+	slices.Reverse(all) // in no order that we know
+	for len(all) > 0 {
+		n := min(len(all), 40)
+		c.add = append(c.add, all[:n])
+		all = all[n:]
+	}
+	return c
+}
+
+// lineage is the row id of each live row.
+func (h *otherHead) lineage() map[string]int64 {
+	ids := map[string]int64{}
+	for _, f := range h.files {
+		for i := range f.rows {
+			if !f.dead.Contains(uint32(i)) {
+				ids[f.rows[i].name] = *f.rows[i].rowID
+			}
+		}
+	}
+	return ids
+}
+
+// TestForeignRewrite: another writer deletes and updates by copy-on-write, and
+// compacts all of the table. Our rows, and what died since it read them, are as they
+// were, with their row ids (H3).
+func TestForeignRewrite(t *testing.T) {
+	s, n := newOutside(t)
+	w := &otherWriter{t: t, s: s}
+	s.load(t, n, 100)
+	var steps []foreignStep
+	live := func() (names []string) {
+		for name, v := range s.want(steps).keys {
+			if v.row != nil {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	same := func(r otherRow) *otherRow { return &r }
+	for round := range 3 {
+		s.load(t, n, 60)
+		s.visible(longContext(t), n)
+		names := live()
+		gone, up := names[round], otherRow{name: names[len(names)-1-round], ver: long(1<<41 + int64(round)), score: int64(round)}
+		w.do(func(h *otherHead) change {
+			return w.rewrite(h, "overwrite", round != 1, func(r *otherRow) bool { return r.name == gone || r.name == up.name }, func(r otherRow) *otherRow {
+				switch r.name {
+				case gone:
+					return nil
+				case up.name:
+					up.rowID, up.seq = r.rowID, r.seq
+					return &up
+				}
+				return &r
+			})
+		})
+		steps = append(steps, s.step(n, map[string]*otherRow{gone: nil, up.name: &up}))
+		s.load(t, n, 60)
+		s.holds(n, steps...)
+		before := w.read().lineage()
+		w.do(func(h *otherHead) change {
+			return w.rewrite(h, "replace", true, func(*otherRow) bool { return true }, same)
+		})
+		s.visible(longContext(t), n)
+		if after := w.read().lineage(); !maps.Equal(before, after) {
+			t.Errorf("round %d: row ids changed by another engine's compaction:\n%v\n%v", round, before, after)
+		}
+		s.load(t, n, 60)
+		s.holds(n, steps...)
+	}
+	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took != 6 {
 		t.Errorf("%d ForeignSnapshots were accepted", took)
 	}
 	s.replayed(n)
