@@ -3,12 +3,15 @@ package endtoend
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
 )
@@ -113,12 +116,12 @@ func TestForeignAppend(t *testing.T) {
 	s.load(t, n, 100)
 	w := &otherWriter{t: t, s: s}
 	high := long(1 << 40)
-	rows := [][]otherRow{
+	given := [][]otherRow{
 		{{name: "ü-001-1", ver: high, score: 2}, {name: "ü-000-0", ver: high, score: 1}, {name: "theirs-1", score: 4}, {name: "theirs-0", ver: long(6), score: 5}, {name: "theirs-0", ver: long(5), score: 3}},
 		{{name: "theirs-2", ver: high, score: 7}},
 	}
-	w.do(func(*otherHead) change { return change{op: "append", add: rows} })
-	theirs := s.step(n, map[string]*otherRow{"ü-001-1": &rows[0][0], "ü-000-0": &rows[0][1], "theirs-1": &rows[0][2], "theirs-0": &rows[0][3], "theirs-2": &rows[1][0]})
+	w.do(func(*otherHead) change { return change{op: "append", add: given} })
+	theirs := s.step(n, map[string]*otherRow{"ü-001-1": &given[0][0], "ü-000-0": &given[0][1], "theirs-1": &given[0][2], "theirs-0": &given[0][3], "theirs-2": &given[1][0]})
 	s.load(t, n, 100)
 	s.holds(n, theirs)
 	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took != 1 {
@@ -186,11 +189,11 @@ func TestForeignVectors(t *testing.T) {
 			c.op, c.add = "overwrite", [][]otherRow{{up}}
 			return c
 		})
-		rows := map[string]*otherRow{up.name: &up}
+		left := map[string]*otherRow{up.name: &up}
 		for _, name := range gone {
-			rows[name] = nil
+			left[name] = nil
 		}
-		steps = append(steps, s.step(n, rows))
+		steps = append(steps, s.step(n, left))
 		s.load(t, n, 60)
 		s.holds(n, steps...)
 	}
@@ -302,5 +305,82 @@ func TestForeignRewrite(t *testing.T) {
 	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took != 6 {
 		t.Errorf("%d ForeignSnapshots were accepted", took)
 	}
+	s.replayed(n)
+}
+
+// TestForeignOwed: rows die after another writer read them and before it commits
+// their copies: by a request, by a find job, with or without a compaction of their
+// files in between. None of them comes back (H3).
+func TestForeignOwed(t *testing.T) {
+	s, n := newOutsideWith(t, topology.NodeOptions{Jobs: quickJobs, Roles: topology.Roles()})
+	ctx := longContext(t)
+	w := &otherWriter{t: t, s: s}
+	s.load(t, n, 100)
+	info := s.info(n)
+	enc, err := rows.NewKeyEncoder(info.Definition.Schema(), info.Definition.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(seed(t), 7))
+	var steps []foreignStep
+	carried := 0
+	for round := range 6 {
+		s.load(t, n, 60)
+		s.load(t, n, 60)
+		s.visible(ctx, n)
+		var names []string
+		for name, v := range s.want(steps).keys {
+			if v.row != nil {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		victims := map[string]*otherRow{names[rng.IntN(len(names))]: nil, names[rng.IntN(len(names))]: nil}
+		h := w.read()
+		s.proxy.hold(true)
+		before := countJobs(ctx, t, n, s.f.def.Name).completed
+		if rng.IntN(2) == 0 { // some job carries rows over that were published
+			for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && countJobs(ctx, t, n, s.f.def.Name).completed == before; {
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		for name := range victims {
+			if round%2 == 0 {
+				b := rows.NewBatch(info.Definition.Schema())
+				b.Cols[0].AppendBytes([]byte(name))
+				b.AppendEvent(rows.Upsert, 0, 0, false)
+				key, err := enc.Append(nil, b, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				at, err := n.DeleteKeys(ctx, s.f.def.Name, [][]byte{key}, nil)
+				if err == nil {
+					_, err = n.WaitSettled(ctx, s.f.def.Name, at)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			at, _, err := n.DeleteWhere(ctx, s.f.def.Name, "name = '"+name+"'")
+			if err == nil {
+				_, err = n.WaitFound(ctx, s.f.def.Name, at, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if countJobs(ctx, t, n, s.f.def.Name).completed > before {
+			carried++
+		}
+		steps = append(steps, s.now(victims))
+		if err := w.commit(h, w.rewrite(h, "replace", rng.IntN(2) == 0, func(*otherRow) bool { return true }, func(r otherRow) *otherRow { return &r })); err != nil {
+			t.Fatal(err)
+		}
+		s.proxy.hold(false)
+		s.load(t, n, 60)
+		s.holds(n, steps...)
+	}
+	t.Logf("in %d of 6 rounds a job carried rows over in between", carried)
 	s.replayed(n)
 }
