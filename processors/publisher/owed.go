@@ -2,8 +2,11 @@ package publisher
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"math"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -17,10 +20,17 @@ import (
 var ErrLater = errors.New("not yet")
 
 // debts are rows of removed files that died since the head was committed: copies of
-// them in added files are dead (H3).
+// them in added files are dead (H3). A copy is known by its row id, where its file
+// carries them; else by its key; and where a live row of a removed file has that key
+// too, since the head listed both, by its values.
 type debts struct {
-	keys   map[string]bool // nil in a table without a key
 	rowIDs map[int64]bool
+	keys   map[string]*owedKey // nil in a table without a key
+}
+
+// owedKey is a key of which a row died.
+type owedKey struct {
+	died, live map[uint64]bool // values of the rows that died, and of those that did not
 }
 
 // owed finds what added files owe. The state's deaths are as of one log offset; what
@@ -59,10 +69,10 @@ func (r *foreignReader) owed(ctx context.Context, st *statestore.Store, before *
 		return nil, err
 	}
 	if keys != nil {
-		out.keys = map[string]bool{}
+		out.keys = map[string]*owedKey{}
 	}
 	for _, id := range r.rec.Removed {
-		dead := d.Dead[id]
+		dead := d.Dead[id].Clone()
 		path := paths[id]
 		if v := r.was[id]; v != nil {
 			was, err := r.blob(ctx, v.Puffin, v.Offset, v.Length, v.Cardinality)
@@ -74,19 +84,38 @@ func (r *foreignReader) owed(ctx context.Context, st *statestore.Store, before *
 		if dead.IsEmpty() {
 			continue
 		}
-		if err := r.each(ctx, before.files[path], keys, func(row int, key []byte, rowID int64, _ bool) {
-			if dead.Contains(uint32(row)) {
-				out.rowIDs[rowID] = true
-				if keys != nil {
-					out.keys[string(key)] = true
-				}
+		if err := r.each(ctx, before.files[path], keys, func(x *foreignRow) {
+			if !dead.Contains(uint32(x.at)) {
+				return
 			}
+			out.rowIDs[x.id] = true
+			if keys == nil || x.key == nil {
+				return
+			}
+			k := out.keys[string(x.key)]
+			if k == nil {
+				k = &owedKey{map[uint64]bool{}, map[uint64]bool{}}
+				out.keys[string(x.key)] = k
+			}
+			k.died[x.values] = true
 		}); err != nil {
 			return nil, err
 		}
 	}
 	if len(out.rowIDs) == 0 {
 		return nil, nil
+	}
+	if keys == nil {
+		return out, nil
+	}
+	for _, id := range r.rec.Removed {
+		if err := r.each(ctx, before.files[paths[id]], keys, func(x *foreignRow) {
+			if k := out.keys[string(x.key)]; k != nil && x.key != nil && !d.Dead[id].Contains(uint32(x.at)) {
+				k.live[x.values] = true
+			}
+		}); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
@@ -98,9 +127,17 @@ func (r *foreignReader) keyEncoder(def *schemas.Definition) (*rows.KeyEncoder, e
 	return rows.NewKeyEncoder(def.Schema(), def.Key)
 }
 
-// each calls fn with each row of a data file: its key, nil where it has none that the
-// table can have, and its row id; own says that the file carries it.
-func (r *foreignReader) each(ctx context.Context, e entryAt, keys *rows.KeyEncoder, fn func(row int, key []byte, rowID int64, own bool)) error {
+// foreignRow is a row of a data file. Key is of use during the call only.
+type foreignRow struct {
+	at     int
+	key    []byte // nil where it has none that the table can have
+	id     int64
+	own    bool   // the file carries the row id
+	values uint64 // a hash of its flat values
+}
+
+// each calls fn with each row of a data file.
+func (r *foreignReader) each(ctx context.Context, e entryAt, keys *rows.KeyEncoder, fn func(*foreignRow)) error {
 	d, def := &e.File, r.f.Known.Definition
 	obj, err := r.open(ctx, d.Path)
 	if err != nil {
@@ -120,8 +157,13 @@ func (r *foreignReader) each(ctx context.Context, e entryAt, keys *rows.KeyEncod
 	}
 	n := len(want)
 	want = append(want, schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)})
+	for i := range schema.Fields {
+		if f := &schema.Fields[i]; !f.Type.IsNested() {
+			want = append(want, *f)
+		}
+	}
+	x := foreignRow{at: -1}
 	var scratch []byte
-	row := 0
 	for g := range file.NumRowGroups() {
 		cols, err := file.ReadGroup(g, want)
 		if err != nil {
@@ -129,23 +171,53 @@ func (r *foreignReader) each(ctx context.Context, e entryAt, keys *rows.KeyEncod
 		}
 		ids := &cols[n]
 		for i := range ids.Len() {
-			rowID, own := *d.FirstRowID+int64(row), !ids.IsNull(i)
-			if own {
-				rowID = ids.Ints[i]
+			x.at++
+			if x.id, x.own = *d.FirstRowID+int64(x.at), !ids.IsNull(i); x.own {
+				x.id = ids.Ints[i]
 			}
-			var key []byte
+			x.key, x.values = nil, hashRow(cols[n+1:], i)
 			if keys != nil && !nullIn(cols[:n], i) {
 				if scratch, err = keys.AppendFrom(scratch[:0], cols[:n], i); err == nil {
-					key = scratch
+					x.key = scratch
 				} else if !errors.Is(err, rows.ErrBadKey) {
 					return fmt.Errorf("%s: %w", d.Path, err)
 				}
 			}
-			fn(row, key, rowID, own)
-			row++
+			fn(&x)
 		}
 	}
 	return nil
+}
+
+var rowSeed = maphash.MakeSeed()
+
+// hashRow is within one process: nothing that is kept depends on it.
+func hashRow(cols []rows.Column, i int) uint64 {
+	var h maphash.Hash
+	h.SetSeed(rowSeed)
+	var b [8]byte
+	for j := range cols {
+		c := &cols[j]
+		if c.IsNull(i) {
+			_ = h.WriteByte(0)
+			continue
+		}
+		_ = h.WriteByte(1)
+		switch {
+		case c.Storage == rows.Ints:
+			binary.BigEndian.PutUint64(b[:], uint64(c.Ints[i]))
+			_, _ = h.Write(b[:])
+		case c.Storage == rows.Floats:
+			binary.BigEndian.PutUint64(b[:], math.Float64bits(c.Floats[i]))
+			_, _ = h.Write(b[:])
+		default:
+			v := c.BytesAt(i)
+			binary.BigEndian.PutUint64(b[:], uint64(len(v)))
+			_, _ = h.Write(b[:])
+			_, _ = h.Write(v)
+		}
+	}
+	return h.Sum64()
 }
 
 func nullIn(cols []rows.Column, i int) bool {
@@ -157,38 +229,30 @@ func nullIn(cols []rows.Column, i int) bool {
 	return false
 }
 
-// pay finds the rows of an added file that are dead since they owe it: by row id
-// where the file carries it, else by key.
+// pay finds the rows of an added file that are dead since they owe it.
 func (r *foreignReader) pay(ctx context.Context, d *debts, e entryAt) (*roaring.Bitmap, error) {
 	keys, err := r.keyEncoder(r.f.Known.Definition)
 	if err != nil {
 		return nil, err
 	}
-	dead := roaring.New()
+	byID, byKey := roaring.New(), roaring.New()
 	carries := false
-	unknown := 0
-	if err := r.each(ctx, e, keys, func(row int, key []byte, rowID int64, own bool) {
-		carries = carries || own
-		switch {
-		case own && d.rowIDs[rowID], !own && d.keys[string(key)] && key != nil:
-			dead.Add(uint32(row))
-		case !own && keys == nil:
-			unknown++
+	if err := r.each(ctx, e, keys, func(x *foreignRow) {
+		if x.own {
+			if carries = true; d.rowIDs[x.id] {
+				byID.Add(uint32(x.at))
+			}
+		} else if k := d.keys[string(x.key)]; k != nil && x.key != nil && (len(k.live) == 0 || k.died[x.values] && !k.live[x.values]) {
+			byKey.Add(uint32(x.at))
 		}
 	}); err != nil {
 		return nil, err
 	}
-	if carries { // a row without an id of its own is new
-		dead = roaring.New()
-		if err := r.each(ctx, e, keys, func(row int, _ []byte, rowID int64, own bool) {
-			if own && d.rowIDs[rowID] {
-				dead.Add(uint32(row))
-			}
-		}); err != nil {
-			return nil, err
-		}
-	} else if unknown > 0 {
-		return nil, r.stopped("it takes files out of a table without a key whose rows have died since, and %s does not carry _row_id: nobody knows which of its %d rows are copies of those", e.File.Path, unknown)
+	switch {
+	case carries:
+		return byID, nil // a row without an id of its own is new
+	case keys == nil:
+		return nil, r.stopped("it takes files out of a table without a key whose rows have died since, and %s does not carry _row_id: nobody knows which of its rows are copies of those", e.File.Path)
 	}
-	return dead, nil
+	return byKey, nil
 }

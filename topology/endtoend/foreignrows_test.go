@@ -2,9 +2,11 @@ package endtoend
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -382,5 +384,116 @@ func TestForeignOwed(t *testing.T) {
 		s.holds(n, steps...)
 	}
 	t.Logf("in %d of 6 rounds a job carried rows over in between", carried)
+	s.replayed(n)
+}
+
+// TestForeignBusy: another writer appends, deletes by vectors, updates by
+// copy-on-write and compacts, while events come in and jobs run, without a pause
+// for either. What it writes has keys of its own, or ordering values above the
+// source's: so the rows in the end do not depend on who came first, and each key has
+// one (H1–H3).
+func TestForeignBusy(t *testing.T) {
+	s, n := newOutsideWith(t, topology.NodeOptions{Jobs: quickJobs, Roles: topology.Roles()})
+	ctx := longContext(t)
+	w := &otherWriter{t: t, s: s}
+	rng := rand.New(rand.NewPCG(seed(t), 11))
+	theirs := map[string]*otherRow{}
+	all := func(*otherRow) bool { return true }
+	same := func(r otherRow) *otherRow { return &r }
+	did := map[string]int{}
+	for round := range 24 {
+		if _, err := n.Produce(ctx, s.f.def.SourceTopic, s.f.partitions, s.f.take(30), nil); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("theirs-%02d", rng.IntN(8))
+		row := otherRow{name: name, ver: long(1<<42 + int64(round)), score: int64(round)}
+		kind := []string{"append", "update ours", "delete by vectors", "update by copy", "compact"}[rng.IntN(5)]
+		did[kind]++
+		switch kind {
+		case "append":
+			w.do(func(*otherHead) change { return change{op: "append", add: [][]otherRow{{row}}} })
+			theirs[name] = &row
+		case "update ours":
+			row.name = fmt.Sprintf("ü-%03d-%d", rng.IntN(20), rng.IntN(2))
+			w.do(func(*otherHead) change { return change{op: "append", add: [][]otherRow{{row}}} })
+			theirs[row.name] = &row
+		case "delete by vectors":
+			w.do(func(h *otherHead) change { return w.delete(h, name) })
+			theirs[name] = nil
+		case "update by copy":
+			w.do(func(h *otherHead) change {
+				c := w.rewrite(h, "overwrite", rng.IntN(2) == 0, func(r *otherRow) bool { return r.name == name }, func(r otherRow) *otherRow {
+					if r.name == name {
+						return nil
+					}
+					return &r
+				})
+				c.add = append(c.add, []otherRow{row})
+				return c
+			})
+			theirs[name] = &row
+		case "compact":
+			w.do(func(h *otherHead) change { return w.rewrite(h, "replace", rng.IntN(2) == 0, all, same) })
+		}
+	}
+	s.load(t, n, 60)
+	jobsOver(ctx, t, n, s.f.def.Name)
+	s.visible(ctx, n)
+	// The rows of the source, and over them the newest of theirs: their values are
+	// larger, and an event without a value comes after them, or before.
+	want := s.want(nil)
+	got, err := readers.Read(ctx, readers.IcebergGo, s.info(n).Head.MetadataPath, readers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]row{}
+	for _, r := range got.Rows {
+		x := row{}
+		for i, c := range got.Columns {
+			x[c] = r[i]
+		}
+		if have[*x["name"]] != nil {
+			t.Errorf("key %s has two live rows", *x["name"])
+		}
+		have[*x["name"]] = x
+	}
+	for name, r := range theirs {
+		x, ours := have[name], strings.HasPrefix(name, "ü")
+		switch {
+		case r == nil && x != nil:
+			t.Errorf("key %s was deleted by the other writer, and is there", name)
+		case r != nil && x == nil && !ours:
+			t.Errorf("key %s is gone", name)
+		case r != nil && !ours && (x["ver"] == nil || *x["ver"] != fmt.Sprint(*r.ver)):
+			t.Errorf("key %s has the version %v, want %d", name, x["ver"], *r.ver)
+		case r != nil && x != nil && ours && x["ver"] != nil && *x["ver"] != fmt.Sprint(*r.ver):
+			t.Errorf("key %s has the version %s, older than %d", name, *x["ver"], *r.ver)
+		}
+	}
+	for name, v := range want.keys {
+		if _, overwritten := theirs[name]; overwritten {
+			continue
+		}
+		if (v.row == nil) != (have[name] == nil) {
+			t.Errorf("key %s is there: %t, want %t", name, have[name] != nil, v.row != nil)
+			continue
+		}
+		for c, value := range v.row {
+			if a, b := have[name][c], value; (a == nil) != (b == nil) || a != nil && *a != *b {
+				t.Errorf("key %s has another %s than the source said", name, c)
+			}
+		}
+	}
+	for _, engine := range []readers.Engine{readers.PyIceberg, readers.DuckDB} {
+		readers.Need(t, engine)
+		other, err := readers.Read(ctx, engine, s.info(n).Head.MetadataPath, readers.Options{})
+		if err != nil {
+			t.Fatal(engine, ": ", err)
+		}
+		diff(t, "iceberg-go and "+string(engine), other.Sorted(), got.Sorted())
+	}
+	c := countJobs(ctx, t, n, s.f.def.Name)
+	t.Logf("%v; %d commits taken in, %d refused; jobs %+v", did, accepted(s.records(n, record.TypeForeignSnapshot)),
+		len(s.records(n, record.TypeForeignSnapshot))-accepted(s.records(n, record.TypeForeignSnapshot)), c)
 	s.replayed(n)
 }
