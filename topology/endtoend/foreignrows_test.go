@@ -257,7 +257,7 @@ func (h *otherHead) lineage() map[string]int64 {
 
 // TestForeignRewrite: another writer deletes and updates by copy-on-write, and
 // compacts all of the table. Our rows, and what died since it read them, are as they
-// were, with their row ids (H3).
+// were, with their row ids (H3, H13).
 func TestForeignRewrite(t *testing.T) {
 	s, n := newOutside(t)
 	w := &otherWriter{t: t, s: s}
