@@ -196,7 +196,7 @@ type dryRun struct {
 }
 
 func (d *dryRun) open() (err error) {
-	if d.decoder, err = source.New(source.Options{Format: d.def.Format, Options: d.def.FormatOptions, Def: &d.def, Schema: d.def.Schema(), Registry: d.registry}); err != nil {
+	if d.decoder, err = source.Open(&d.def, d.def.Schema(), d.registry); err != nil {
 		return asUsage(err)
 	}
 	if d.def.Keyed() {

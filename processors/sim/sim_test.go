@@ -59,6 +59,8 @@ var shapes = []struct {
 	{"time", Options{Shards: 1, Keys: 6, Steps: 700, Ordered: true, Time: true, FlushEvery: 4}},
 	{"time-crashes", Options{Shards: 2, Keys: 8, Steps: 900, Ordered: true, Crashes: true, TwoOwners: true, Away: true, Time: true, FlushEvery: 3}},
 	{"time-jobs", Options{Shards: 2, Keys: 9, Steps: 1200, Strings: true, Crashes: true, TwoOwners: true, Jobs: true, Partitioned: true, Time: true, FlushEvery: 3}},
+	{"specs", Options{Shards: 2, Keys: 9, Steps: 1200, Jobs: true, Respec: true, Time: true, FlushEvery: 4}},
+	{"specs-faults", Options{Shards: 2, Keys: 9, Steps: 1200, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Away: true, Columns: true, Requests: true, Jobs: true, Imports: true, Partitioned: true, Respec: true, FlushEvery: 3}},
 	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Jobs: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
 
@@ -80,8 +82,8 @@ var wanted = []string{
 	"accepted AlterRefs", "accepted ExpireSnapshots", "rejected ExpireSnapshots: snapshot held", "snapshot expired by hand",
 	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 	"accepted AddFiles", "row taken", "added row loses", "added row replaces", "struck while held", "files released", "added row ended by another shard",
-	"tombstone kept for added files",
 	"accepted SplitPartition", "accepted ExtendTree", "rejected PlanJobs: not a leaf", "rejected SplitPartition: file taken", "struck beside what moved", "part of a file moved",
+	"tombstone kept for added files", "accepted AlterSpec",
 }
 
 func TestSeeds(t *testing.T) {

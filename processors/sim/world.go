@@ -33,6 +33,7 @@ type Options struct {
 	Strings     bool  // the key is a string: a hashed index
 	NoKey       bool  // the table has no key: rows are only added
 	Partitioned bool  // by bucket of the value, so that an upsert moves its row
+	Respec      bool  // the buckets become others, or none, and come back
 	Columns     bool  // events bring a new column
 	Partial     bool  // events leave out a value that did not change
 	BadEvents   bool  // dead letters, acknowledged late, and offsets without a record

@@ -25,6 +25,8 @@ func New(t Type) any {
 		return new(CreateTable)
 	case TypeAlterTable:
 		return new(AlterTable)
+	case TypeAlterSpec:
+		return new(AlterSpec)
 	case TypeDropTable:
 		return new(DropTable)
 	case TypeClaimShard:
@@ -51,8 +53,12 @@ func New(t Type) any {
 		return new(SnapshotFailed)
 	case TypeCatalogBase:
 		return new(CatalogBase)
+	case TypeCatalogSpecs:
+		return new(CatalogSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
+	case TypeForeignSnapshot:
+		return new(ForeignSnapshot)
 	case TypeDeletePositions:
 		return new(DeletePositions)
 	case TypePlanJobs:
@@ -91,6 +97,8 @@ func TypeOf(v any) Type {
 		return TypeCreateTable
 	case AlterTable, *AlterTable:
 		return TypeAlterTable
+	case AlterSpec, *AlterSpec:
+		return TypeAlterSpec
 	case DropTable, *DropTable:
 		return TypeDropTable
 	case ClaimShard, *ClaimShard:
@@ -117,8 +125,12 @@ func TypeOf(v any) Type {
 		return TypeSnapshotFailed
 	case CatalogBase, *CatalogBase:
 		return TypeCatalogBase
+	case CatalogSpecs, *CatalogSpecs:
+		return TypeCatalogSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
+	case ForeignSnapshot, *ForeignSnapshot:
+		return TypeForeignSnapshot
 	case DeletePositions, *DeletePositions:
 		return TypeDeletePositions
 	case PlanJobs, *PlanJobs:
@@ -157,6 +169,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, r)
 	case *AlterTable:
 		alterTableFields(v, r)
+	case *AlterSpec:
+		alterSpecFields(v, r)
 	case *DropTable:
 		dropTableFields(v, r)
 	case *ClaimShard:
@@ -183,8 +197,12 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, r)
 	case *CatalogBase:
 		catalogBaseFields(v, r)
+	case *CatalogSpecs:
+		catalogSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
+	case *ForeignSnapshot:
+		foreignSnapshotFields(v, r)
 	case *DeletePositions:
 		deletePositionsFields(v, r)
 	case *PlanJobs:
@@ -215,6 +233,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, &r)
 	case AlterTable:
 		alterTableFields(v, &r)
+	case AlterSpec:
+		alterSpecFields(v, &r)
 	case DropTable:
 		dropTableFields(v, &r)
 	case ClaimShard:
@@ -241,8 +261,12 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, &r)
 	case CatalogBase:
 		catalogBaseFields(v, &r)
+	case CatalogSpecs:
+		catalogSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
+	case ForeignSnapshot:
+		foreignSnapshotFields(v, &r)
 	case DeletePositions:
 		deletePositionsFields(v, &r)
 	case PlanJobs:
