@@ -57,7 +57,7 @@ const stateLayout = 5
 // Options of Open.
 type Options struct {
 	// Cache is the block cache, in bytes; memtables are charged to it.
-	// Default 64 MiB.
+	// Default 32 MiB.
 	Cache int64
 	// MemTable is a memtable's size, in bytes. Default 16 MiB.
 	MemTable uint64
@@ -142,7 +142,7 @@ type Store struct {
 const (
 	arenaBytes = 256 << 10
 	// maxCachedChunks bounds the memory of chunks that nothing is changed of.
-	maxCachedChunks = 64 << 20
+	maxCachedChunks = 48 << 20
 	maxCachedTuples = 1 << 17
 	nearChunks      = 1 << 10
 	// blockSize is that of the database's tables: each block is a write of its own.
@@ -158,7 +158,7 @@ const (
 // Open opens or creates the state in dir.
 func Open(dir string, opt Options) (*Store, error) {
 	if opt.Cache == 0 {
-		opt.Cache = 64 << 20
+		opt.Cache = 32 << 20
 	}
 	if opt.MemTable == 0 {
 		opt.MemTable = 16 << 20
