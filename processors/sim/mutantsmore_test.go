@@ -10,7 +10,7 @@ func init() {
 		seeds int
 		edits []edit
 	}{
-		{"an append is accepted without the blocks that have no base", "A4", 200, []edit{{"statestore/apply_shard.go",
+		{"an append is accepted without the blocks that have no base", "A4", 30, []edit{{"statestore/apply_shard.go",
 			"default:\n\t\t\treturn reject(reason, int64(i)), nil\n\t\t}\n\t}\n\treturn accepted(", "default:\n\t\t}\n\t}\n\treturn accepted("}}},
 		{"the death of a dead version goes on to the key's current one", "P5", 60, []edit{{"processors/ingest/fold.go",
 			"if x := &found[0]; x.Present && x.File == id && x.Pos == uint32(row) {", "if x := &found[0]; x.Present && x.File != 0 {"}}},
