@@ -10,14 +10,14 @@ func init() {
 		seeds int
 		edits []edit
 	}{
-		{"an append is accepted without the blocks that have no base", "A4", 30, []edit{{"statestore/apply_shard.go",
-			"default:\n\t\t\treturn reject(reason, int64(i)), nil\n\t\t}\n\t}\n\treturn accepted(", "default:\n\t\t}\n\t}\n\treturn accepted("}}},
+		{"an append is accepted in part", "A4", 20, []edit{{"statestore/apply_shard.go",
+			"\ts.strike(t)\n\tif sh.framing == 0", "\ts.targets = s.targets[:max(0, len(s.targets)-1)]\n\ts.strike(t)\n\tif sh.framing == 0"}}},
 		{"the death of a dead version goes on to the key's current one", "P5", 60, []edit{{"processors/ingest/fold.go",
 			"if x := &found[0]; x.Present && x.File == id && x.Pos == uint32(row) {", "if x := &found[0]; x.Present && x.File != 0 {"}}},
 		{"rank counts a dead row too many", "F4", 20, []edit{{"schemas/forward/reader.go",
 			"below = n\n", "below = max(n, 1) - 1\n"}}},
-		{"attempts share the names of their outputs", "F5", 60, []edit{{"processors/compactor/execute.go",
-			"name := e.fresh()", "name := [16]byte{byte(d.Job.Plan >> 8), byte(d.Job.Plan), byte(d.Job.Item), byte(len(keys)), 1}"}}},
+		{"jobs share the names of their outputs", "F5", 60, []edit{{"processors/compactor/execute.go",
+			"name := e.fresh()", "name := [16]byte{byte(d.Job.Item), byte(len(keys)), 1}"}}},
 		{"the outbox goes out again during a replay", "L11", 20, []edit{{"processors/state/machine.go",
 			"if x.Offset <= m.sent || m.unsent != nil {", "if m.unsent != nil {"}}},
 		{"a cut is published twice", "C4", 20, []edit{{"processors/publisher/publisher.go",
