@@ -183,3 +183,27 @@ func (d *Definition) Rekeyed() bool {
 	}
 	return false
 }
+
+// PropertyFormat is the table property that changes how a table's source is
+// read, where it is no longer the format that the table was made with, and
+// properties that begin with PropertyFormatOption are that format's options.
+// Decoding is none of the state's: a change counts for what an owner reads from
+// then on.
+const (
+	PropertyFormat       = "varve.source.format"
+	PropertyFormatOption = "varve.source.option."
+)
+
+// SourceFormat is how the table's source is read now, and with which options.
+func (d *Definition) SourceFormat() (format string, options []Property) {
+	format = d.Property(PropertyFormat)
+	if format == "" {
+		return d.Format, d.FormatOptions
+	}
+	for _, p := range d.Properties {
+		if name, ok := strings.CutPrefix(p.Key, PropertyFormatOption); ok {
+			options = append(options, Property{Key: name, Value: p.Value})
+		}
+	}
+	return format, options
+}

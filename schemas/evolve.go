@@ -3,7 +3,9 @@ package schemas
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 )
 
 // CheckNext says why another writer's schema cannot be the next version of s
@@ -74,4 +76,60 @@ func sameDefault(t Type, a, b json.RawMessage) bool {
 	}
 	y, err := ParseJSONValue(t, b)
 	return err == nil && bytes.Equal(x, y)
+}
+
+// SameTerm: of one column, through one transform.
+func (f *PartitionField) SameTerm(g *PartitionField) bool {
+	return f.SourceID == g.SourceID && f.Transform == g.Transform && f.N == g.N
+}
+
+// Shows says whether partition values of this field would show those of its
+// column as they are: over a key column none may (E3).
+func (f *PartitionField) Shows() bool { return f.Transform == Identity || f.Transform == Truncate }
+
+// CheckNextSpec says why another writer's partition spec cannot be the next of
+// the table for varve, nil if it can: varve must know its transforms, and write
+// its values without showing a key (E3); a field with an id that was given
+// before is that field. Whether there is an error is part of apply and never
+// changes within an apply version.
+func (d *Definition) CheckNextSpec(next *Spec) error {
+	if int(next.ID) != len(d.Specs) {
+		return fmt.Errorf("it has the id %d, the next one is %d", next.ID, len(d.Specs))
+	}
+	if _, err := next.ResultTypes(d.Schema()); err != nil {
+		return err
+	}
+	for i := range next.Fields {
+		f := &next.Fields[i]
+		if f.Name == "" || f.FieldID < 1000 {
+			return errors.New("a field has no name or no id")
+		}
+		if d.Schema().ByID(f.SourceID) < 0 {
+			return fmt.Errorf("the column of field %q is not there", f.Name)
+		}
+		if f.Shows() && slices.Contains(d.Key, f.SourceID) {
+			return fmt.Errorf("field %q shows values of the key, which stand in no log", f.Name)
+		}
+		for j := range next.Fields[:i] {
+			if g := &next.Fields[j]; g.FieldID == f.FieldID || g.Name == f.Name {
+				return fmt.Errorf("field %q comes twice", f.Name)
+			}
+		}
+		if f.FieldID <= d.LastPartitionID && !d.hasTerm(f) {
+			return fmt.Errorf("field %q has the id %d, which was given to another", f.Name, f.FieldID)
+		}
+	}
+	return nil
+}
+
+// hasTerm says whether some spec has a field of this id and term.
+func (d *Definition) hasTerm(f *PartitionField) bool {
+	for i := range d.Specs {
+		for j := range d.Specs[i].Fields {
+			if g := &d.Specs[i].Fields[j]; g.FieldID == f.FieldID && g.SameTerm(f) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -56,7 +56,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
 		record.TypeExpireSnapshots: 1, record.TypeRollback: 1, record.TypeDeleteWhere: 1, record.TypeRowsFound: 1,
-		record.TypeAddFiles: 1,
+		record.TypeAddFiles: 1, record.TypeForeignSnapshot: 1, record.TypeSplitPartition: 1, record.TypeExtendTree: 1, record.TypeAlterSpec: 1, record.TypeCatalogSpecs: 1,
 	},
 }
 
@@ -400,6 +400,8 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 	switch env.Type {
 	case record.TypeAlterTable:
 		return s.alterTable(r, tab, v.(*record.AlterTable), msg)
+	case record.TypeAlterSpec:
+		return s.alterSpec(r, tab, v.(*record.AlterSpec), msg)
 	case record.TypeDropTable:
 		return s.dropTable(r, tab)
 	case record.TypeClaimShard:
@@ -430,14 +432,22 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.snapshotFailed(tab, v.(*record.SnapshotFailed))
 	case record.TypeCatalogBase:
 		return s.catalogBase(r, t, tab, v.(*record.CatalogBase), msg)
+	case record.TypeCatalogSpecs:
+		return s.catalogSpecs(r, tab, v.(*record.CatalogSpecs), msg)
 	case record.TypeAddFiles:
 		return s.addFiles(r, tab, env, v.(*record.AddFiles))
+	case record.TypeForeignSnapshot:
+		return s.foreignSnapshot(r, tab, v.(*record.ForeignSnapshot))
 	case record.TypeDeletePositions:
 		return s.deletePositions(r, tab, v.(*record.DeletePositions))
 	case record.TypeDeleteWhere:
 		return s.deleteWhere(r, tab, v.(*record.DeleteWhere))
 	case record.TypeRowsFound:
 		return s.rowsFound(r, tab, v.(*record.RowsFound))
+	case record.TypeSplitPartition:
+		return s.splitPartition(r, tab, v.(*record.SplitPartition))
+	case record.TypeExtendTree:
+		return s.extendTree(r, tab, v.(*record.ExtendTree))
 	case record.TypePlanJobs:
 		return s.planJobs(r, tab, v.(*record.PlanJobs))
 	case record.TypeCompleteJob:

@@ -125,21 +125,30 @@ func (s *Store) forgetFile(t *table, id uint64) error {
 	if err != nil {
 		return err
 	}
-	if job := ch.job(id); job != nil {
-		done, err := s.doneJob(t.id, *job)
+	jobs, err := s.jobsOf(t, ch, id)
+	if err != nil {
+		return err
+	}
+	for _, job := range jobs {
+		done, err := s.doneJob(t.id, job)
 		if err != nil {
 			return err
 		}
 		if done == nil {
 			return fmt.Errorf("%w: the job of file %d, which left", ErrCorrupt, id)
 		}
-		k := jobKey(keyDone, t.id, *job)
+		k := jobKey(keyDone, t.id, job)
 		if done.inputs--; done.inputs <= 0 {
 			err = s.del(k)
 		} else {
 			err = s.set(k, done.encode())
 		}
 		if err != nil {
+			return err
+		}
+	}
+	if ch.parted.has(uint(id & 127)) {
+		if err := s.del(partsKey(t.id, id)); err != nil {
 			return err
 		}
 	}

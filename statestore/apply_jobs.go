@@ -154,16 +154,29 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 		switch {
 		case f == nil || f.gone:
 			return record.NoFile, nil
-		case c.job(in.File) != nil || slices.ContainsFunc(p.Inputs[:i], func(x record.JobInput) bool { return x.File == in.File }):
+		}
+		ref, err := s.reference(t, c, f, in)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case ref.state == partTaken || slices.ContainsFunc(p.Inputs[:i], func(x record.JobInput) bool { return x.File == in.File }):
 			return record.FileTaken, nil
 		case f.manifest == 0:
 			return record.NotPublished, nil
-		case in.Lo != 0 || in.Hi != f.rows:
+		case IsForeign(f.id):
+			return record.NotSorted, nil
+		case ref.hi == 0:
 			return record.BadRange, nil
-		case i > 0 && f.tuple != j.tuple:
+		case ref.state == partMoved:
+			return record.NoFile, nil
+		case i > 0 && (f.tuple != j.tuple || ref.node != j.node):
 			return record.OtherPartition, nil
 		}
-		j.tuple = f.tuple
+		j.tuple, j.node = f.tuple, ref.node
+	}
+	if leaf, err := s.isLeaf(t, j.node); err != nil || !leaf {
+		return record.NotLeaf, err
 	}
 	s.effect('J', t.id, int64(item), int64(len(p.Inputs)), int64(j.tuple), j.sequence)
 	for i := range p.Inputs {
@@ -173,7 +186,7 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 			return 0, err
 		}
 		f := c.find(in.File)
-		base, err := s.deadNow(t, c, f)
+		base, err := s.deadIn(t, c, f, in.Lo, in.Hi)
 		if err != nil {
 			return 0, err
 		}
@@ -192,13 +205,15 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 			}
 		}
 		j.inputs = append(j.inputs, jobInput{file: f.id, lo: in.Lo, hi: in.Hi, rows: in.Hi - in.Lo - int64(dead), dead: deadHash(base)})
-		s.assign(c, f.id, id)
+		if err := s.take(t, c, &j.inputs[i], &id); err != nil {
+			return 0, err
+		}
 		s.effect('I', int64(f.id), in.Lo, in.Hi, int64(dead))
 	}
 	t.openJobs++
 	t.dirty = true
 	s.notice(t, id, j)
-	return record.ReasonNone, s.set(jobKey(keyJob, t.id, id), j.encode())
+	return record.ReasonNone, errors.Join(s.countJob(t, j.node, 1), s.set(jobKey(keyJob, t.id, id), j.encode()))
 }
 
 // strategyName: the state, dispatches and listings carry a strategy's name.
@@ -211,10 +226,34 @@ func (s *Store) notice(t *table, id jobID, j *openJob) {
 	s.jobsDue = append(s.jobsDue, JobNotice{t.name, t.id, record.JobID{Plan: id.plan, Item: id.item, Attempt: j.attempt}, j.find})
 }
 
-func (s *Store) assign(c *chunk, file uint64, id jobID) {
-	s.touch(c)
-	c.setJob(file, &id)
-	c.dirty = true
+// reference is the one that an input names: its end is 0 where there is none of
+// that range.
+func (s *Store) reference(t *table, c *chunk, f *fileEntry, in *record.JobInput) (part, error) {
+	if !c.parted.has(uint(f.id & 127)) {
+		x := part{node: root}
+		if in.Lo == 0 && in.Hi == f.rows {
+			x.hi = in.Hi
+		}
+		if c.job(f.id) != nil {
+			x.state = partTaken
+		}
+		return x, nil
+	}
+	parts, err := s.parts(t, c, f.id)
+	if p := partAt(parts, in.Lo, in.Hi); p != nil {
+		return *p, err
+	}
+	return part{}, err
+}
+
+// deadIn is the dead positions of a range of a file, nil when there are none. What
+// moved is none of them (F7).
+func (s *Store) deadIn(t *table, c *chunk, f *fileEntry, lo, hi int64) ([]byte, error) {
+	dead, err := s.deadNow(t, c, f)
+	if err != nil || dead == nil || lo == 0 && hi == f.rows {
+		return dead, err
+	}
+	return within(dead, lo, hi)
 }
 
 // attempt finds an open job's newest attempt.
@@ -267,9 +306,9 @@ func (s *Store) releaseJob(r *Record, t *table, p *record.ReleaseJob) (outcomeOf
 			if err != nil {
 				return outcomeOf{}, err
 			}
-			s.touch(c)
-			c.setJob(j.inputs[k].file, nil)
-			c.dirty = true
+			if err := s.take(t, c, &j.inputs[k], nil); err != nil {
+				return outcomeOf{}, err
+			}
 		}
 		if err := s.endJob(t, id, j); err != nil {
 			return outcomeOf{}, err
@@ -290,6 +329,11 @@ func (s *Store) endJob(t *table, id jobID, j *openJob) error {
 	}
 	t.openJobs--
 	t.dirty = true
+	if !j.find {
+		if err := s.countJob(t, j.node, -1); err != nil {
+			return err
+		}
+	}
 	return s.del(jobKey(keyJob, t.id, id))
 }
 
@@ -432,8 +476,17 @@ func (s *Store) complete(r *Record, t *table, p *record.CompleteJob, c *completi
 		}
 		s.touch(ch)
 		ch.dirty = true
+		all, err := s.rewritten(t, ch, in)
+		if err != nil {
+			return err
+		}
 		if f.gone {
 			continue // every row died, and a cut took it out
+		}
+		if !all {
+			ch.killed.set(uint(f.id & 127)) // the next cut's vector has what moved
+			ch.marksDirty = true
+			continue
 		}
 		f.gone = true
 		ch.gone.set(uint(f.id & 127))
@@ -465,7 +518,7 @@ func (s *Store) bringDeaths(t *table, c *completion, i int, ch *chunk, f *fileEn
 		b.AddRange(uint64(in.lo), uint64(in.hi))
 		late = b.ToArray() // Rebase leaves out R
 	} else {
-		dead, err := s.deadNow(t, ch, f)
+		dead, err := s.deadIn(t, ch, f, in.lo, in.hi)
 		if err != nil || dead == nil {
 			return err
 		}
@@ -522,9 +575,17 @@ func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *complet
 	if err != nil {
 		return err
 	}
-	return s.enter(r, t, o.Name, p.Metrics, fileEntry{
+	id := FileID(0, t.nextOutput)
+	if err := s.enter(r, t, o.Name, p.Metrics, fileEntry{
 		rows: o.Rows, bytes: o.Bytes, tuple: c.job.tuple, schema: c.item.SchemaID, sequence: c.job.sequence, member: len(t.def.Spec(spec).Fields) > 0,
-	})
+	}); err != nil || c.job.node == root {
+		return err
+	}
+	to, err := s.chunk(t.id, id)
+	if err != nil {
+		return err
+	}
+	return s.setParts(t, to, id, []part{{hi: o.Rows, node: c.job.node}})
 }
 
 // enter adds a file that no shard wrote, under the next id of those.
@@ -566,18 +627,26 @@ func (s *Store) forwardBlock(t *table, file uint64, set []byte, dst []target) ([
 	if f == nil {
 		return dst, fmt.Errorf("%w: output %d of a job", ErrCorrupt, file)
 	}
-	if !f.gone {
+	if !f.gone && !c.moved.has(uint(file&127)) {
 		return append(dst, target{chunk: c, file: file, set: set}), nil
 	}
 	if c.out.has(uint(file & 127)) {
 		s.metOut = true
 		return dst, nil
 	}
+	if c.parted.has(uint(file & 127)) {
+		return s.forwardParts(t, c, f, set, dst)
+	}
 	id := c.job(file)
 	if id == nil {
 		return dst, nil // every row is dead
 	}
-	done, err := s.doneJob(t.id, *id)
+	return s.forwardThrough(t, file, *id, set, dst)
+}
+
+// forwardThrough follows positions of a file through the job that took it.
+func (s *Store) forwardThrough(t *table, file uint64, id jobID, set []byte, dst []target) ([]target, error) {
+	done, err := s.doneJob(t.id, id)
 	if err != nil {
 		return dst, err
 	}

@@ -106,7 +106,7 @@ func (b *restore) check() (part, item int64, _ error) {
 	prev := uint64(0)
 	for i := range x.Files {
 		f := &x.Files[i]
-		if f.File <= prev || f.Manifest < 0 || int(f.Manifest) >= len(x.Manifests) || len(f.Name) != 0 && len(f.Name) != 16 {
+		if f.File <= prev || IsForeign(f.File) || f.Manifest < 0 || int(f.Manifest) >= len(x.Manifests) || len(f.Name) != 0 && len(f.Name) != 16 {
 			return rollbackFile, int64(i), nil
 		}
 		prev = f.File
@@ -200,9 +200,9 @@ func (b *restore) jobs() error {
 			if err != nil {
 				return err
 			}
-			s.touch(c)
-			c.setJob(o.job.inputs[i].file, nil)
-			c.dirty = true
+			if err := s.take(t, c, &o.job.inputs[i], nil); err != nil {
+				return err
+			}
 		}
 		if err := s.endJob(t, o.id, o.job); err != nil {
 			return err
@@ -301,18 +301,16 @@ func (b *restore) keep(c *chunk, f *fileEntry, x *record.KeptFile) error {
 		f.gone, f.left = false, 0
 		c.gone.clear(bit)
 		c.out.clear(bit)
-		spec, _, err := tupleOf(s.get, t.id, f.tuple)
-		if err != nil {
+		if err := s.joinPartition(t, f); err != nil {
 			return err
-		}
-		if sp := t.def.Spec(spec); sp != nil && len(sp.Fields) > 0 {
-			if err := s.set(binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(f.tuple)), f.id), nil); err != nil {
-				return err
-			}
 		}
 		s.effect('u', int64(f.id))
 	}
 	c.setJob(f.id, nil)
+	moved, _, err := b.references(c, f)
+	if err != nil {
+		return err
+	}
 	f.manifest = b.manifests[x.Manifest]
 	v := b.vectors[f.id]
 	if v == nil {
@@ -323,6 +321,9 @@ func (b *restore) keep(c *chunk, f *fileEntry, x *record.KeptFile) error {
 		return fmt.Errorf("%w: a vector of a rollback", ErrCorrupt)
 	}
 	dead, err := dv.AppendBitmap(nil, set)
+	if err == nil && moved != nil { // F7: apart
+		dead, err = dv.Minus(nil, dead, moved)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: a vector of a rollback", ErrCorrupt)
 	}
@@ -338,6 +339,37 @@ func (b *restore) keep(c *chunk, f *fileEntry, x *record.KeptFile) error {
 	return s.set(key16(keyVector, uint64(t.id), f.id), e.b)
 }
 
+// references frees the references to a file whose jobs are forgotten: their rows
+// are where they were. What other jobs moved stays so. lost says that there were
+// such.
+func (b *restore) references(c *chunk, f *fileEntry) (moved []byte, lost bool, _ error) {
+	s, t := b.s, b.t
+	parts, err := s.parts(t, c, f.id)
+	if err != nil || parts == nil {
+		return nil, false, err
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.state == partFree {
+			continue
+		}
+		done, err := s.doneJob(t.id, p.job)
+		if err != nil {
+			return nil, false, err
+		}
+		if done == nil {
+			p.state, p.job, lost = partFree, jobID{}, true
+		}
+	}
+	if lost {
+		if err := s.setParts(t, c, f.id, parts); err != nil {
+			return nil, false, err
+		}
+	}
+	moved, err = movedSet(parts)
+	return moved, lost, err
+}
+
 // leave takes a file out that the target does not list. What was added after the
 // target leaves (H3): no block may name it. A file that was gone by then stays
 // gone, and the way through its job is kept (P2).
@@ -351,6 +383,9 @@ func (b *restore) leave(c *chunk, f *fileEntry) error {
 		c.gone.set(bit)
 		c.out.set(bit)
 		c.setJob(f.id, nil)
+		if _, _, err := b.references(c, f); err != nil {
+			return err
+		}
 		s.effect('g', int64(f.id))
 		return errors.Join(
 			s.fileLeft(t, f, b.r.Offset), s.leavePartition(t, f),
@@ -362,6 +397,15 @@ func (b *restore) leave(c *chunk, f *fileEntry) error {
 		if err := errors.Join(s.fileLeft(t, f, b.r.Offset), s.del(key16(keyVector, uint64(t.id), f.id))); err != nil {
 			return err
 		}
+	}
+	if c.parted.has(bit) {
+		_, lost, err := b.references(c, f)
+		if err == nil && (lost || f.record > b.to.Build) && !c.out.has(bit) {
+			s.touch(c)
+			c.dirty = true
+			c.out.set(bit)
+		}
+		return err
 	}
 	job := c.job(f.id)
 	if job != nil {

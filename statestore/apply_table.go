@@ -100,8 +100,7 @@ func checkSpec(d *schemas.Definition, cur *schemas.Schema, sp *schemas.Spec) boo
 		if cur.ByID(f.SourceID) < 0 || f.FieldID < 1000 || f.FieldID > d.LastPartitionID || f.Name == "" {
 			return false
 		}
-		shows := f.Transform == schemas.Identity || f.Transform == schemas.Truncate
-		if shows && slices.Contains(d.Key, f.SourceID) {
+		if f.Shows() && slices.Contains(d.Key, f.SourceID) {
 			return false
 		}
 		for _, g := range sp.Fields[:i] {

@@ -183,12 +183,17 @@ func (s *Store) had(t *table, c *chunk, e *fileEntry, offset int64) (bool, error
 	if !e.gone {
 		return true, nil
 	}
-	id := c.job(e.id)
-	if id == nil {
-		return false, nil // all its rows are dead
+	jobs, err := s.jobsOf(t, c, e.id)
+	if err != nil {
+		return false, err
 	}
-	done, err := s.doneJob(t.id, *id)
-	return done != nil && done.at > offset, err
+	for _, id := range jobs { // without any, all its rows are dead
+		done, err := s.doneJob(t.id, id)
+		if err != nil || done != nil && done.at > offset {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // rowsFound: C8, with P1, P2, P4 and P5. All of it is accepted or nothing.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,11 +12,14 @@ import (
 	"github.com/varve-io/varve/schemas/dv"
 )
 
-// Candidate is a data file that a job may take (F1).
+// Candidate is a reference to a data file that a job may take (F1): mostly the
+// whole file.
 type Candidate struct {
 	ID     uint64
-	Rows   int64
-	Bytes  int64
+	Lo, Hi int64
+	Node   int64  // leaf of the table's tree of key ranges
+	Rows   int64  // Hi - Lo
+	Bytes  int64  // of the file, as large a share as of its rows
 	Dead   int64  // of Rows, as of now
 	Tuple  uint32 // equal for the files of one partition of the table
 	Record int64  // offset of the record that added it
@@ -25,7 +29,7 @@ type Candidate struct {
 const candidateChunks = 256
 
 // Candidates calls fn with the files of a table, by id from a given one on, that
-// are published, free and not gone, and do not have all their rows dead. It holds
+// are published, free, on a leaf and not gone, and do not have all their rows dead. It holds
 // the state for a few thousand files at a time, so what it tells is not of one
 // offset: whoever plans by it lets apply decide (L2). fn returns false to end early;
 // next is the id to go on with, 0 when there is none.
@@ -69,6 +73,7 @@ func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Can
 		}
 	}()
 	dead.First()
+	leaves := leafSet{s: s, t: &table{id: tableID}}
 	for i, b := range bases {
 		c := s.cached(chunkKey{tableID, b})
 		if c == nil {
@@ -79,7 +84,18 @@ func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Can
 		}
 		for k := range c.entries {
 			f := &c.entries[k]
-			if f.gone || f.manifest == 0 || c.job(f.id) != nil {
+			if f.gone || f.manifest == 0 || c.job(f.id) != nil || IsForeign(f.id) {
+				continue
+			}
+			if c.parted.has(uint(f.id & 127)) {
+				if dst, err = leaves.candidates(c, f, dst); err != nil {
+					return nil, 0, err
+				}
+				continue
+			}
+			if leaf, err := leaves.has(root); err != nil {
+				return nil, 0, err
+			} else if !leaf {
 				continue
 			}
 			n, err := s.deadOf(tableID, c, f, dead, len(prefix))
@@ -87,7 +103,7 @@ func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Can
 				return nil, 0, err
 			}
 			if n < f.rows {
-				dst = append(dst, Candidate{ID: f.id, Rows: f.rows, Bytes: f.bytes, Dead: n, Tuple: f.tuple, Record: f.record})
+				dst = append(dst, Candidate{ID: f.id, Hi: f.rows, Rows: f.rows, Bytes: f.bytes, Dead: n, Tuple: f.tuple, Record: f.record})
 			}
 		}
 	}
@@ -169,4 +185,77 @@ func (s *Store) deadOf(tableID int64, c *chunk, f *fileEntry, dead *pebble.Itera
 		return 0, fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
 	}
 	return int64(n), nil
+}
+
+// leafSet remembers which nodes of a table's tree are leaves, for as long as the
+// state is held.
+type leafSet struct {
+	s     *Store
+	t     *table
+	known map[int64]bool
+}
+
+func (l *leafSet) has(node int64) (bool, error) {
+	leaf, ok := l.known[node]
+	if ok {
+		return leaf, nil
+	}
+	leaf, err := l.s.isLeaf(l.t, node)
+	if err != nil {
+		return false, err
+	}
+	if l.known == nil {
+		l.known = map[int64]bool{}
+	}
+	l.known[node] = leaf
+	return leaf, nil
+}
+
+// candidates appends the references to a file that is more than one, or not on the root.
+func (l *leafSet) candidates(c *chunk, f *fileEntry, dst []Candidate) ([]Candidate, error) {
+	parts, err := l.s.parts(l.t, c, f.id)
+	if err != nil {
+		return dst, err
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.state != partFree {
+			continue
+		}
+		if leaf, err := l.has(p.node); err != nil {
+			return dst, err
+		} else if !leaf {
+			continue
+		}
+		x, err := l.s.referred(l.t, c, f, p)
+		if err != nil {
+			return dst, err
+		}
+		if x.Dead < x.Rows {
+			dst = append(dst, x)
+		}
+	}
+	return dst, nil
+}
+
+// referred tells of a reference to a file.
+func (s *Store) referred(t *table, c *chunk, f *fileEntry, p *part) (Candidate, error) {
+	x := Candidate{ID: f.id, Lo: p.lo, Hi: p.hi, Node: p.node, Rows: p.hi - p.lo, Bytes: share(f.bytes, p.hi-p.lo, f.rows), Tuple: f.tuple, Record: f.record}
+	dead, err := s.deadIn(t, c, f, p.lo, p.hi)
+	if err != nil || dead == nil {
+		return x, err
+	}
+	n, err := dv.Count(dead)
+	if err != nil {
+		return x, fmt.Errorf("%w: dead positions of file %d", ErrCorrupt, f.id)
+	}
+	x.Dead = int64(n)
+	return x, nil
+}
+
+// share is a part of n, of bytes a file's share of its rows.
+func share(n, part, of int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(part))
+	q, _ := bits.Div64(hi, lo, uint64(of)) // part <= of: it fits
+	return max(int64(q), 1)
 }

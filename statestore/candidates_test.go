@@ -60,7 +60,7 @@ func TestCandidates(t *testing.T) {
 			}
 		}
 		if f.Published && !f.Gone && !f.Job && !f.Moved && int64(n) < f.Rows {
-			want = append(want, statestore.Candidate{ID: f.ID, Rows: f.Rows, Bytes: f.Bytes, Dead: int64(n), Record: f.Record})
+			want = append(want, statestore.Candidate{ID: f.ID, Hi: f.Rows, Rows: f.Rows, Bytes: f.Bytes, Dead: int64(n), Record: f.Record})
 		}
 		return nil
 	}); err != nil {

@@ -49,7 +49,11 @@ type chunk struct {
 	// collected are files that were here, and whose entries a CollectFiles took out (G2).
 	collected bits128
 	// out are files that a Rollback took out: no block may name them (H3, P3).
-	out    bits128
+	out bits128
+	// parted are files that are not one reference on the root of the table's tree;
+	// moved are those of which a job has rewritten a reference, but not all (F7).
+	parted bits128
+	moved  bits128
 	dead   bits128 // files that the database has dead positions of, once deadKnown
 	kills  []byte  // delete blocks that the database lacks: low bits of the id, length, set
 	stored int     // entries that the database has
@@ -265,6 +269,8 @@ func (c *chunk) collect(id uint64) {
 	c.names = slices.DeleteFunc(c.names, func(n outputName) bool { return n.bit == bit })
 	c.setJob(id, nil)
 	c.dropKills(bit)
+	c.parted.clear(uint(bit))
+	c.moved.clear(uint(bit))
 	c.dirty = true
 }
 
@@ -347,6 +353,11 @@ func (c *chunk) encode(dst []byte) []byte {
 	e.u(c.collected[1])
 	e.u(c.out[0])
 	e.u(c.out[1])
+	if !c.parted.empty() { // most tables have no tree
+		for _, w := range [...]uint64{c.parted[0], c.parted[1], c.moved[0], c.moved[1]} {
+			e.u(w)
+		}
+	}
 	return e.b
 }
 
@@ -404,6 +415,9 @@ func (c *chunk) decode(b []byte) error {
 	}
 	c.collected = bits128{d.u(), d.u()}
 	c.out = bits128{d.u(), d.u()}
+	if !d.bad && len(d.b) > 0 {
+		c.parted, c.moved = bits128{d.u(), d.u()}, bits128{d.u(), d.u()}
+	}
 	return d.done("file chunk")
 }
 

@@ -53,6 +53,14 @@
 // the files that they read. Which files those are follows from their entries at any
 // later time: the record that added them, and the job that took them out.
 //
+// # The tree of key ranges
+//
+// Of a file that is one reference on the root the chunk says all. The references to
+// any other are one value a file (F18): ranges, nodes, the jobs that have or rewrote
+// them. Two bits of the chunk say which files have such a value, and which have a
+// range that moved, so that a delete block of any other file asks for nothing more.
+// A node is a value of its own, with the number of jobs that are open on it.
+//
 // # Cuts
 //
 // The batch of an accepted Cut freezes the difference to the last committed

@@ -23,6 +23,7 @@ type openJob struct {
 	since    int64 // offset of the record that asked for this attempt
 	sequence int64 // the table's last sequence number at the plan (S3)
 	tuple    uint32
+	node     int64 // leaf of the table's tree of key ranges
 	target   int64
 	strategy string
 	inputs   []jobInput
@@ -73,13 +74,17 @@ func deadHash(set []byte) (h [16]byte) {
 const (
 	openCompaction = 1
 	openPart       = 2
+	openLeaf       = 3 // a compaction on a leaf that is not the root
 )
 
 func (j *openJob) encode() []byte {
 	var e enc
-	if j.find {
+	switch {
+	case j.find:
 		e.u(openPart)
-	} else {
+	case j.node != root:
+		e.u(openLeaf)
+	default:
 		e.u(openCompaction)
 	}
 	e.i(int64(j.attempt))
@@ -100,13 +105,16 @@ func (j *openJob) encode() []byte {
 			e.raw(in.dead[:])
 		}
 	}
+	if j.node != root {
+		e.i(j.node)
+	}
 	return e.b
 }
 
 func decodeOpenJob(b []byte) (*openJob, error) {
 	d := dec{b: b}
 	kind := d.u()
-	if kind != openCompaction && kind != openPart {
+	if kind != openCompaction && kind != openPart && kind != openLeaf {
 		d.fail()
 	}
 	j := &openJob{find: kind == openPart, attempt: int32(d.i()), since: d.i(), sequence: d.i(), tuple: uint32(d.u()), target: d.i(), strategy: d.str()}
@@ -116,6 +124,9 @@ func decodeOpenJob(b []byte) (*openJob, error) {
 			copy(in.dead[:], d.raw(len(in.dead)))
 		}
 		j.inputs = append(j.inputs, in)
+	}
+	if kind == openLeaf {
+		j.node = d.i()
 	}
 	return j, d.done("open job")
 }
@@ -322,7 +333,7 @@ func (s *Store) dispatchInput(t *table, in *jobInput) (y record.DispatchInput, s
 		return y, 0, err
 	}
 	return record.DispatchInput{
-		File: f.id, Path: t.def.Location + "/data/" + x.FileName(t.id), Rows: f.rows, Bytes: f.bytes, Lo: in.lo, Hi: in.hi,
+		File: f.id, Path: x.At(t.def.Location, t.id), Rows: f.rows, Bytes: f.bytes, Lo: in.lo, Hi: in.hi,
 		FirstRowID: f.rowID, Sequence: f.sequence,
 	}, x.SpecID, nil
 }

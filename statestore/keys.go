@@ -5,32 +5,36 @@ import "encoding/binary"
 // Key spaces. Every key starts with one of these bytes; integers are
 // big-endian so that keys sort by them. schemas/README.md has the byte page.
 const (
-	keyHead      = 'h' // → head
-	keyName      = 'n' // name → table id
-	keyTable     = 't' // table → table state
-	keyDef       = 'e' // table → definition
-	keyShard     = 's' // table ‖ topic id ‖ partition → shard state
-	keyChunk     = 'f' // table ‖ id>>7 → file entries, bodies of unpublished ones
-	keyChange    = 'x' // table ‖ id>>7 → added, killed: 128 bits each
-	keyDead      = 'd' // table ‖ id → roaring bitmap (merge: union)
-	keyVector    = 'v' // table ‖ id → published vector
-	keyTuple     = 'p' // table ‖ ordinal → spec ‖ partition tuple
-	keyTupleOf   = 'q' // table ‖ spec ‖ tuple → ordinal
-	keyMembers   = 'm' // table ‖ ordinal ‖ file id → nothing; only for partitioned specs
-	keyEpoch     = 'w' // table ‖ writer number → epoch
-	keyManifest  = 'l' // table ‖ number → number of the manifest that its live entries moved to, while something names it
-	keyLive      = 'g' // table ‖ number → path of a manifest that nothing replaced yet
-	keyRequest   = 'r' // request id → first outcome
-	keyRequestAt = 'a' // offset ‖ request id → nothing; finds requests below the horizon
-	keyFrozen    = 'z' // table ‖ 0 → frozen cut; table ‖ 1 ‖ id → frozen file
-	keyJob       = 'j' // table ‖ plan ‖ item → open job
-	keyBase      = 'b' // table ‖ plan ‖ item ‖ input → R of an open job's input, where it is not empty
-	keyDone      = 'k' // table ‖ plan ‖ item → completed job: the way through it
-	keyGarbage   = 'c' // table ‖ left ‖ kind ‖ number → an object that no snapshot from left on lists
-	keyPuffin    = 'u' // table ‖ path → how many published vectors lie in it, and since when
-	keyCollect   = 'y' // table ‖ offset of a CollectFiles → what it decided to delete
-	keyGiven     = 'i' // table ‖ name → file id of a file that an AddFiles brought
-	keyOutbox    = 'o' // first offset → outcome messages of one commit
+	keyHead       = 'h' // → head
+	keyName       = 'n' // name → table id
+	keyTable      = 't' // table → table state
+	keyDef        = 'e' // table → definition
+	keyShard      = 's' // table ‖ topic id ‖ partition → shard state
+	keyChunk      = 'f' // table ‖ id>>7 → file entries, bodies of unpublished ones
+	keyChange     = 'x' // table ‖ id>>7 → added, killed: 128 bits each
+	keyDead       = 'd' // table ‖ id → roaring bitmap (merge: union)
+	keyVector     = 'v' // table ‖ id → published vector
+	keyTuple      = 'p' // table ‖ ordinal → spec ‖ partition tuple
+	keyTupleOf    = 'q' // table ‖ spec ‖ tuple → ordinal
+	keyMembers    = 'm' // table ‖ ordinal ‖ file id → nothing; only for partitioned specs
+	keyEpoch      = 'w' // table ‖ writer number → epoch
+	keyManifest   = 'l' // table ‖ number → number of the manifest that its live entries moved to, while something names it
+	keyLive       = 'g' // table ‖ number → path of a manifest that nothing replaced yet
+	keyRequest    = 'r' // request id → first outcome
+	keyRequestAt  = 'a' // offset ‖ request id → nothing; finds requests below the horizon
+	keyFrozen     = 'z' // table ‖ 0 → frozen cut; table ‖ 1 ‖ id → frozen file
+	keyJob        = 'j' // table ‖ plan ‖ item → open job
+	keyBase       = 'b' // table ‖ plan ‖ item ‖ input → R of an open job's input, where it is not empty
+	keyDone       = 'k' // table ‖ plan ‖ item → completed job: the way through it
+	keyGarbage    = 'c' // table ‖ left ‖ kind ‖ number → an object that no snapshot from left on lists
+	keyPuffin     = 'u' // table ‖ path → how many published vectors lie in it, and since when
+	keyCollect    = 'y' // table ‖ offset of a CollectFiles → what it decided to delete
+	keyGiven      = 'i' // table ‖ name → file id of a file that an AddFiles brought
+	keyForeign    = 'F' // table ‖ id → path of a file that another writer brought; table ‖ 0 → counter of the next one's id
+	keyNode       = 'N' // table ‖ number → node of the tree of key ranges
+	keyParts      = 'R' // table ‖ file id → the references to a file that is not one on the root
+	keySeparators = 'S' // table ‖ offset of the record that split → where the keys lie
+	keyOutbox     = 'o' // first offset → outcome messages of one commit
 )
 
 func key8(space byte, a uint64) []byte {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 )
 
@@ -43,15 +44,15 @@ func (s *Store) FindDispatch(n *JobNotice) (d *record.FindDispatch, def *schemas
 		Job: n.Job, Table: t.name, TableID: t.id, Partition: s.head.Partition, ApplyVersion: s.head.ApplyVersion,
 		SchemaID: f.schema, Where: f.where,
 	}
-	return d, t.def, s.findInputs(t, d, j)
+	return d, t.def, s.findInputs(t, d, j, f.offset)
 }
 
 // findInputs adds a part's files to what a worker needs.
-func (s *Store) findInputs(t *table, d *record.FindDispatch, part *openJob) error {
+func (s *Store) findInputs(t *table, d *record.FindDispatch, part *openJob, opened int64) error {
 	for i := range part.inputs {
 		x, _, err := s.dispatchInput(t, &part.inputs[i])
 		if err == nil {
-			x.Dead, err = s.deadHere(t, x.File)
+			x.Dead, err = s.deadHere(t, x.File, opened)
 		}
 		if err != nil {
 			return err
@@ -61,17 +62,31 @@ func (s *Store) findInputs(t *table, d *record.FindDispatch, part *openJob) erro
 	return nil
 }
 
-// deadHere is a file's dead positions, nil of one that is gone.
-func (s *Store) deadHere(t *table, file uint64) ([]byte, error) {
+// deadHere is a file's dead positions, nil of one that is gone, and those that jobs
+// rewrote before a find job was opened: their rows are read where they are.
+func (s *Store) deadHere(t *table, file uint64, opened int64) ([]byte, error) {
 	c, err := s.chunk(t.id, file)
 	if err != nil {
 		return nil, err
 	}
 	f := c.find(file)
-	if f == nil || f.gone {
+	if f == nil || f.gone && !c.parted.has(uint(file&127)) {
 		return nil, nil
 	}
-	return s.deadNow(t, c, f)
+	var dead []byte
+	if !f.gone {
+		if dead, err = s.deadNow(t, c, f); err != nil {
+			return nil, err
+		}
+	}
+	before, err := s.movedBefore(t, c, file, opened)
+	if err != nil || before == nil {
+		return dead, err
+	}
+	if dead == nil {
+		return before, nil
+	}
+	return dv.Union(nil, dead, before)
 }
 
 // Look tells of all files of a table as parts of a find job that was opened now
@@ -96,7 +111,7 @@ func (s *Store) Look(tableID int64) (d *record.FindDispatch, def *schemas.Defini
 		if len(j.inputs) == 0 {
 			return d, t.def, nil
 		}
-		if err := s.findInputs(t, d, j); err != nil {
+		if err := s.findInputs(t, d, j, f.offset); err != nil {
 			return nil, nil, err
 		}
 	}

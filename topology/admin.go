@@ -157,6 +157,20 @@ func (a *Admin) topics(ctx context.Context, names ...string) (map[string]TopicIn
 	return out, nil
 }
 
+// TopicNames are all topics but Kafka's internal ones.
+func (a *Admin) TopicNames(ctx context.Context) ([]string, error) {
+	var names []string
+	err := patiently(ctx, func() error {
+		ts, err := a.adm.ListTopics(ctx)
+		names = ts.Names()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask Kafka for its topics: %w", err)
+	}
+	return names, nil
+}
+
 // adminPatience is how long an answer is waited for while a broker is away: its
 // partitions get another leader, or it comes back.
 const adminPatience = 30 * time.Second

@@ -34,7 +34,10 @@ type Status struct {
 	// Checkpoints are those of the partitions whose state the node has.
 	Checkpoints []CheckpointStatus `json:"checkpoints"`
 	Waiting     map[string]string  `json:"waiting"` // by table: why it is not ingested, applied or published on
-	Error       string             `json:"error,omitempty"`
+	// Unrouted are the records of no table, by topic, where records say of which
+	// they are, as far as this node looked.
+	Unrouted map[string]int64 `json:"unrouted,omitempty"`
+	Error    string           `json:"error,omitempty"`
 }
 
 // statusWait is how long a status waits for what is not known yet.
@@ -75,6 +78,12 @@ func (n *Node) Status(ctx context.Context) (*Status, error) {
 	for _, t := range s.Tables {
 		names[t.ID] = t.Name
 	}
+	n.unrouted.each(func(topic string, records int64) {
+		if s.Unrouted == nil {
+			s.Unrouted = map[string]int64{}
+		}
+		s.Unrouted[topic] = records
+	})
 	n.mu.Lock()
 	maps.Copy(s.Waiting, n.refused)
 	maps.Copy(s.Stopped, n.halted)

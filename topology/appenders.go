@@ -140,3 +140,19 @@ func (s *letterSender) Send(l *processors.DeadLetter, done func(error)) {
 		s.box.post(func() { done(notTaken(err)) })
 	})
 }
+
+// logEnd asks where a partition of the log ends, for a shard.
+func (n *Node) logEnd(partition int32, box *mailbox) func(done func(int64, error)) {
+	return func(done func(int64, error)) {
+		n.wg.Go(func() {
+			ends, err := n.admin.Offsets(n.ctx, n.topics.Transactions)
+			box.post(func() {
+				if err != nil {
+					done(0, err)
+					return
+				}
+				done(ends[partition].High, nil)
+			})
+		})
+	}
+}

@@ -48,12 +48,14 @@ var (
 	descLate       = describe("varve_table_late_events_total", "Events that lost against a newer version.", "table")
 	descLetters    = describe("varve_table_dead_letters_total", "Events that were refused, in accepted records.", "table")
 	descDeleteReq  = describe("varve_table_open_delete_requests", "Deletion requests that are not settled.", "table")
+	descBuffers    = describe("varve_buffer_bytes", "Memory of the shards' buffers of events that are not in the log yet.")
+	descUnrouted   = describe("varve_unrouted_records", "Records that are of no table, in a topic whose records say of which they are, since its start and as far as the node looked.", "topic")
 	descOpenJobs   = describe("varve_table_open_jobs", "Compaction jobs that are not completed.", "table")
 )
 
 var nodeDescs = []*prometheus.Desc{
 	descReady, descFailed, descDisk, descTables, descLogApplied, descLag, descSourceEnd, descRunning, descWaiting, descCkptTime, descCkptBehind, descCkptFailed, descRows, descDead, descFiles, descBytes,
-	descVectors, descSnapshot, descFreshness, descAttempts, descTableWait, descEvents, descUpserts, descDeletes, descLate, descLetters, descDeleteReq, descOpenJobs,
+	descVectors, descSnapshot, descFreshness, descAttempts, descTableWait, descEvents, descUpserts, descDeletes, descLate, descLetters, descDeleteReq, descOpenJobs, descUnrouted, descBuffers,
 }
 
 // Describe is prometheus.Collector's.
@@ -84,6 +86,10 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(descFailed, one(st.Error != ""))
+	gauge(descBuffers, float64(c.n.room.Held()))
+	for topic, n := range st.Unrouted {
+		gauge(descUnrouted, float64(n), topic)
+	}
 	gauge(descTables, float64(len(st.Tables)))
 	for i := range st.Heads {
 		gauge(descLogApplied, float64(st.Heads[i].Offset), partitionLabel(st.Heads[i].Partition))

@@ -68,7 +68,7 @@ func newMetrics(n *Node) *metrics {
 		}),
 		letters:    counter("varve_dead_letters_sent_total", "Events that were refused since the start, by why; those that are read again count again.", "table", "reason"),
 		pauses:     counter("varve_fetch_pauses_total", "How often a shard began to wait for a store, a disk or a broker.", "table", "partition"),
-		records:    counter("varve_shard_records_total", "Source records in accepted records of the log since the start, by what became of them: applied, control, dead_letter. There is nothing else.", "table", "partition", "result"),
+		records:    counter("varve_shard_records_total", "Source records in accepted records of the log since the start, by what became of them: applied, control, dead_letter, elsewhere (of another table of a routed topic, or of none). There is nothing else.", "table", "partition", "result"),
 		events:     counter("varve_shard_events_total", "Events of the source records applied, by what became of them: row, superseded (by a later event of the same append), delete, absent_delete, late.", "table", "partition", "result"),
 		logEnd:     gauge("varve_log_end_offset", "End of the partition of the log, as last heard.", "partition"),
 		jobs:       counter("varve_jobs_total", "Attempts at jobs that ended on this node; result: executed (a compaction), searched (a part of a find job), failed.", "table", "result"),
@@ -176,7 +176,7 @@ func (m *metrics) paused(table string, partition int32) {
 func (m *metrics) tallied(table string, partition int32) func(*ingest.Tally) {
 	return func(t *ingest.Tally) {
 		name, p := m.table(table), partitionLabel(partition)
-		for result, n := range map[string]int64{"applied": t.Applied, "control": t.Control, "dead_letter": t.Letters} {
+		for result, n := range map[string]int64{"applied": t.Applied, "control": t.Control, "dead_letter": t.Letters, "elsewhere": t.Elsewhere} {
 			m.records.WithLabelValues(name, p, result).Add(float64(n))
 		}
 		for result, n := range map[string]int64{"row": t.Rows, "superseded": t.Superseded, "delete": t.Deletes, "absent_delete": t.AbsentDeletes, "late": t.Late} {

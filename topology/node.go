@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
@@ -96,11 +97,17 @@ type NodeOptions struct {
 	// Remote, if any, is the outside catalog that tables are published to.
 	// Default: the tables' own folders.
 	Remote *restclient.Options
+	// LookEvery is how often a table that has nothing to publish is looked at there.
+	// Default: DefaultLookEvery.
+	LookEvery time.Duration
 	// Jobs say how compaction jobs are planned and executed.
 	Jobs JobOptions
 	// Garbage says when what no reader reaches any more is deleted.
 	Garbage GarbageOptions
-	Logger  *slog.Logger
+	// BufferBytes is what the shards may hold of events that are not in the log
+	// yet, together. Default: ingest.DefaultRoom.
+	BufferBytes int64
+	Logger      *slog.Logger
 }
 
 // Node runs roles over one deployment.
@@ -131,6 +138,10 @@ type Node struct {
 
 	compactors    *compactors // nil: the node has not the role
 	jobPartitions int32       // of the jobs topic
+
+	unrouted unrouted
+	room     ingest.Room           // of the shards' buffers
+	hubs     map[int32]*decidedHub // by transactions partition
 
 	movers map[int64]bool // tables, by id, whose events are moved (K5)
 
@@ -192,6 +203,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 		opt.Warehouse = filepath.Join(opt.Data, "lake")
 	}
 	n := &Node{opt: opt, log: opt.Logger, shards: map[string]*shardWorker{}, refused: map[string]string{}, unsourced: map[string]bool{}, halted: map[int32]string{}}
+	n.room.Limit = opt.BufferBytes
 	n.deployment, n.fatal, n.views = opt.Deployment, make(chan error, 1), nodeViews{n}
 	n.metrics = newMetrics(n)
 	if n.has(RoleState) {

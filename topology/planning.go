@@ -96,7 +96,11 @@ func (w *stateWorker) planDue(ctx context.Context, t *statestore.TableInfo, p *p
 	if len(t.Requests) > 0 { // its files are free once they are settled (F1)
 		return 0, nil
 	}
-	items, next, err := w.planTable(t.ID, policy, p.from, room)
+	waits, err := w.growTree(ctx, t, &policy)
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("the table's tree of key ranges is not grown; it is tried again", "table", t.Name, "error", err)
+	}
+	items, next, err := w.planTable(t.ID, policy, p.from, room, waits)
 	if err != nil {
 		return 0, err
 	}
@@ -113,12 +117,16 @@ func (w *stateWorker) planDue(ctx context.Context, t *statestore.TableInfo, p *p
 	return int64(len(items)), nil
 }
 
-// planTable looks at a table's files from an id on and chooses jobs.
-func (w *stateWorker) planTable(table int64, policy planner.Policy, from uint64, limit int64) (items []record.PlanItem, next uint64, err error) {
+// planTable looks at a table's files from an id on and chooses jobs, but none on the
+// leaves that wait to be split.
+func (w *stateWorker) planTable(table int64, policy planner.Policy, from uint64, limit int64, waits map[int64]bool) (items []record.PlanItem, next uint64, err error) {
 	p := planner.New(policy)
 	err = w.read(func() (err error) {
 		next, err = w.store.Candidates(table, from, func(c *statestore.Candidate) bool {
-			return p.Add(planner.File{ID: c.ID, Rows: c.Rows, Bytes: c.Bytes, Dead: c.Dead, Tuple: c.Tuple, Record: c.Record})
+			if waits[c.Node] {
+				return true
+			}
+			return p.Add(planner.File{ID: c.ID, Lo: c.Lo, Hi: c.Hi, Rows: c.Rows, Bytes: c.Bytes, Dead: c.Dead, Tuple: c.Tuple, Node: c.Node, Record: c.Record})
 		})
 		return err
 	})
@@ -183,7 +191,7 @@ func (n *Node) Compact(ctx context.Context, table string, strategies []planner.S
 	}
 	out := &Planned{Table: table, Plans: []int64{}}
 	for from := uint64(0); ; {
-		items, next, err := w.planTable(t.ID, policy, from, 1<<40)
+		items, next, err := w.planTable(t.ID, policy, from, 1<<40, nil)
 		if err != nil {
 			return nil, err
 		}

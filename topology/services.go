@@ -383,7 +383,7 @@ func checkIngestable(d *schemas.Definition) error {
 	if err := checkRepartition(d); err != nil {
 		return err
 	}
-	_, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: d.Schema()})
+	_, err := source.Open(d, d.Schema(), nil)
 	if err == nil && d.Keyed() {
 		_, err = rows.NewKeyEncoder(d.Schema(), d.Key)
 	}
@@ -416,8 +416,8 @@ func sameTable(have, want *schemas.Definition) error {
 	differ := func(what, a, b string) error {
 		return fmt.Errorf("%w: table %s has %s, not %s; leave it out to use the table as it is, or use another name", ErrConfig, have.Name, what+" "+a, b)
 	}
-	if want.Format != "" && want.Format != have.Format {
-		return differ("format", have.Format, want.Format)
+	if format, _ := have.SourceFormat(); want.Format != "" && want.Format != format {
+		return differ("format", format, want.Format)
 	}
 	if want.SourceTopic != "" && want.SourceTopic != have.SourceTopic {
 		return differ("source topic", have.SourceTopic, want.SourceTopic)
@@ -641,6 +641,12 @@ func (n *Conn) pause(ctx context.Context) error {
 	return n.stopped()
 }
 
+// waitsForShards says that changes wait for files which shards have still to take: no
+// cut is made before (C1).
+func waitsForShards(t *statestore.TableInfo) bool {
+	return len(t.Held) > 0 && slices.ContainsFunc(t.Shards, func(s statestore.ShardInfo) bool { return !s.Retired })
+}
+
 // WaitVisible waits until a committed snapshot, or commit of metadata, holds
 // what the log offset changed.
 func (n *Conn) WaitVisible(ctx context.Context, table string, offset int64) error {
@@ -649,7 +655,7 @@ func (n *Conn) WaitVisible(ctx context.Context, table string, offset int64) erro
 		if err != nil {
 			return err
 		}
-		if t.Head.Through >= offset || t.Pending == nil && !t.Changes {
+		if t.Head.Through >= offset || t.Pending == nil && !t.Changes && !waitsForShards(t) {
 			return nil
 		}
 		if n.stuck != nil {
@@ -731,4 +737,26 @@ func (n *Conn) Transactions(ctx context.Context, table string, from int64, fn fu
 		return !d.Outcome.Derived && d.Outcome.Offset >= high-1
 	})
 	return errors.Join(failed, err)
+}
+
+// SourceLag is how many offsets of a table's source its shards have not read.
+func (n *Conn) SourceLag(ctx context.Context, t *statestore.TableInfo) (int64, error) {
+	ends, err := n.admin.Offsets(ctx, n.shardTopic(t.Definition))
+	if errors.Is(err, ErrNoTopic) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	at := make([]int64, len(ends))
+	for i := range t.Shards {
+		if s := &t.Shards[i]; !s.Retired && int(s.Partition) < len(at) {
+			at[s.Partition] = s.SourceEnd
+		}
+	}
+	lag := int64(0)
+	for p := range ends {
+		lag += max(0, ends[p].Stable-max(at[p], ends[p].Start))
+	}
+	return lag, nil
 }

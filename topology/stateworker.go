@@ -308,6 +308,9 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
 		pubs.Go(func() { w.collecting(ctx) })
+		if w.n.remote != nil {
+			pubs.Go(func() { w.lookAround(ctx, &pubs) })
+		}
 	}
 	if w.desk != nil {
 		pubs.Go(func() { w.desk.run(ctx) })
@@ -430,7 +433,7 @@ func (w *stateWorker) collectMetadata(ctx context.Context) {
 func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 	wait := retryMin
 	cause := ""
-	var told record.CatalogBase // what the log was told last of the catalog
+	var told any // what the log was told last of the catalog
 	for attempt := int64(1); ctx.Err() == nil; attempt++ {
 		build, err := w.pendingBuild(c)
 		if err == nil && build < 0 {
@@ -471,16 +474,28 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		if ctx.Err() != nil {
 			return
 		}
-		var moved *publisher.BaseMoved
-		if errors.As(err, &moved) {
+		fact, by := catalogFact(err)
+		if fact != nil {
 			// The log takes the catalog's facts, and the cut a new build offset where
 			// a number rises (H5, C4). Facts that it did not take wait.
-			w.log.Info("the table moved in the catalog", "table", c.Table, "build", frozen.Build, "by", moved.Why)
-			off := w.append(ctx, c, &moved.Record)
+			w.log.Info("the table moved in the catalog", "table", c.Table, "build", frozen.Build, "by", by)
+			off := w.append(ctx, c, fact)
 			w.waitApplied(ctx, off)
-			again := reflect.DeepEqual(moved.Record, told)
-			if told = moved.Record; !again && attempt < maxMoves {
+			again := reflect.DeepEqual(fact, told)
+			if told = fact; !again && attempt < maxMoves {
 				continue
+			}
+		}
+		var head *publisher.HeadMoved
+		if errors.As(err, &head) {
+			// The log takes what others committed, and gives the cut up (H2).
+			w.log.Info("other writers committed to the table", "table", c.Table, "build", frozen.Build, "what", head.Why)
+			if err = w.takeForeign(ctx, c, frozen, head); err == nil {
+				wait = retryMin
+				continue
+			}
+			if ctx.Err() != nil {
+				return
 			}
 		}
 		w.n.metrics.publishFailed(c.Table, err)
@@ -498,7 +513,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		w.setStuck(c.TableID, nil)
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		// Each cause is recorded when it begins, and a long wait now and then.
-		if now := publisher.Cause(err); moved == nil && (now != cause || attempt&(attempt-1) == 0) {
+		if now := publisher.Cause(err); fact == nil && head == nil && (now != cause || attempt&(attempt-1) == 0) {
 			cause = now
 			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: cause})
 		}
@@ -507,6 +522,20 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		}
 		wait = min(2*wait, retryMax)
 	}
+}
+
+// catalogFact is the record that tells the log what a publisher found the catalog
+// to know of a table, nil where that is not why it failed.
+func catalogFact(err error) (fact any, by string) {
+	var moved *publisher.BaseMoved
+	var specs *publisher.SpecsMoved
+	switch {
+	case errors.As(err, &moved):
+		return &moved.Record, moved.Why
+	case errors.As(err, &specs):
+		return &specs.Record, "its partition specs"
+	}
+	return nil, ""
 }
 
 func (w *stateWorker) setWaiting(table int64, why string) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors/rekey"
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/schemas/source"
@@ -67,6 +68,10 @@ func (v *verifier) source(ctx context.Context, t *statestore.TableInfo) (err err
 	}
 	if t.Rolled > 0 {
 		v.skip("table %s: it was rolled back at log offset %d, and events that were undone are not read again; the source is not compared", t.Name, t.Rolled)
+		return nil
+	}
+	if t.Definition.Property(schemas.PropertyFormat) != "" {
+		v.skip("table %s: the format of its source was changed, and what could not be read before may be read now; the source is not compared", t.Name)
 		return nil
 	}
 	if !v.complete {
@@ -332,7 +337,7 @@ func (v *verifier) sourceEvents(ctx context.Context, t *statestore.TableInfo, s 
 	}
 	d := t.Definition
 	schema := d.Schema()
-	dec, err := source.New(source.Options{Format: d.Format, Options: d.FormatOptions, Def: d, Schema: schema, Registry: v.o.Registry})
+	dec, err := source.Open(d, schema, v.o.Registry)
 	if err != nil {
 		return false, err
 	}

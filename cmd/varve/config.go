@@ -87,6 +87,8 @@ type tableConfig struct {
 	TombstoneTTL   duration          `yaml:"tombstone_ttl"`
 	Retention      retentionConfig   `yaml:"retention"`
 	Properties     map[string]string `yaml:"properties"`
+	// MaxTables bounds the tables of an entry that makes many.
+	MaxTables int `yaml:"max_tables"`
 }
 
 type sourceConfig struct {
@@ -96,6 +98,12 @@ type sourceConfig struct {
 	// Repartition "always" sends the events through an internal topic, where the
 	// table's key decides the partition (K5).
 	Repartition string `yaml:"repartition"`
+	// TopicPattern, instead of Topic, are the topics that have a table each.
+	TopicPattern string `yaml:"topic_pattern"`
+	// RouteBy is the field, or header, that says of which table an event is, and
+	// RouteMatch which of its texts are this entry's.
+	RouteBy    string `yaml:"route_by"`
+	RouteMatch string `yaml:"route_match"`
 }
 
 type retentionConfig struct {
@@ -393,12 +401,22 @@ func (c *fileConfig) check() error {
 }
 
 func (t *tableConfig) check() error {
-	if err := schemas.CheckTableName(t.Name); err != nil {
+	if err := t.checkTemplate(); err != nil {
 		return err
 	}
-	if f := t.Source.Format; f != "" && !slices.Contains(source.Formats(), f) {
-		return fmt.Errorf("table %s: unknown source format %q%s (known: %s)", t.Name, f,
-			didYouMean(f, source.Formats()), strings.Join(source.Formats(), ", "))
+	if !t.isTemplate() {
+		if err := schemas.CheckTableName(t.Name); err != nil {
+			return err
+		}
+	}
+	if f := t.Source.Format; f != "" {
+		if !strings.Contains(f, ",") && !slices.Contains(source.Formats(), f) {
+			return fmt.Errorf("table %s: unknown source format %q%s (known: %s)", t.Name, f,
+				didYouMean(f, source.Formats()), strings.Join(source.Formats(), ", "))
+		}
+		if _, err := source.SplitFormats(f); err != nil {
+			return fmt.Errorf("table %s: %w", t.Name, err)
+		}
 	}
 	if r := t.Source.Repartition; r != "" && r != schemas.RepartitionAlways {
 		return fmt.Errorf("table %s: repartition is %q; it can only be %q, or left out", t.Name, r, schemas.RepartitionAlways)
@@ -406,7 +424,7 @@ func (t *tableConfig) check() error {
 	if len(t.Key) > 0 && t.AppendOnly {
 		return fmt.Errorf("table %s: a table has a key or is append_only, not both", t.Name)
 	}
-	if len(t.Key) == 0 && !t.AppendOnly {
+	if len(t.Key) == 0 && !t.AppendOnly && !t.isTemplate() {
 		return fmt.Errorf("table %s: name its key columns, or set append_only: true for a table that only gains rows", t.Name)
 	}
 	if t.OrderBy != "" && t.AppendOnly {

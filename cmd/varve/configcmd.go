@@ -149,6 +149,9 @@ func (t *tableConfig) settings() [][2]string {
 		}
 	}
 	add("source.topic", t.Source.Topic)
+	add("source.topic_pattern", t.Source.TopicPattern)
+	add("source.route_by", t.Source.RouteBy)
+	add("source.route_match", t.Source.RouteMatch)
 	add("source.format", t.Source.Format)
 	add("source.repartition", t.Source.Repartition)
 	maps("source.options.", t.Source.Options)
@@ -166,6 +169,9 @@ func (t *tableConfig) settings() [][2]string {
 		add("retention.snapshots", fmt.Sprint(t.Retention.Snapshots))
 	}
 	maps("properties.", t.Properties)
+	if t.MaxTables != 0 {
+		add("max_tables", fmt.Sprint(t.MaxTables))
+	}
 	return out
 }
 
@@ -295,7 +301,7 @@ tables:
     source:
       topic: dbserver1.shop.orders # default: the table's name
       # repartition: always        # when equal keys may be in different partitions
-      format: debezium-json
+      format: debezium-json        # several, separated by commas, where their bytes tell them apart
       options: {}                  # of the format, for example timestamp.unit: millis
     key: [order_id]                # or append_only: true
     order_by: source.ts_ms         # a column, or a path in the event; default: the log's order
@@ -307,4 +313,21 @@ tables:
       snapshots: 100
     properties: {}                 # Iceberg table properties
     # schema: orders.schema.json   # Iceberg schema JSON; default: from the events
+
+  # A table for each topic of a pattern (a regular expression of whole names), made
+  # as soon as the topic has events. $1 is the pattern's first group, ${topic} the
+  # topic. Without a key the columns of the record keys are it.
+  # - name: inventory.$1
+  #   source: {topic_pattern: 'dbserver1\.inventory\.(.+)', format: debezium-json}
+  #   max_tables: 1000
+
+  # A table for each text of a field, or of a record header (header:NAME), of one
+  # topic's events; ${route} is the text. Each table reads the whole topic.
+  # - name: audit.${route}
+  #   source: {topic: audit, format: debezium-json, route_by: source.table, route_match: '[a-z_]+'}
+
+  # One table of some of a topic's events.
+  # - name: audit.logins
+  #   source: {topic: audit, format: rows-json, route_by: kind, route_match: 'login|logout'}
+  #   key: [id]
 `

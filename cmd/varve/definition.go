@@ -32,8 +32,15 @@ type wish struct {
 }
 
 func (t *tableConfig) wish() *wish {
+	options := maps.Clone(t.Source.Options)
+	if t.Source.RouteBy != "" {
+		if options == nil {
+			options = map[string]string{}
+		}
+		options["route.by"], options["route.match"] = t.Source.RouteBy, t.Source.routeMatch()
+	}
 	return &wish{
-		name: t.Name, topic: t.Source.Topic, format: t.Source.Format, options: t.Source.Options, repartition: t.Source.Repartition, schemaFile: t.Schema,
+		name: t.Name, topic: t.Source.Topic, format: t.Source.Format, options: options, repartition: t.Source.Repartition, schemaFile: t.Schema,
 		key: t.Key, appendOnly: t.AppendOnly, order: t.OrderBy, partitions: t.PartitionBy,
 		commitMs: t.CommitInterval.millis(), tombstones: t.TombstoneTTL.millis(),
 		retainMs: t.Retention.Age.millis(), retain: t.Retention.Snapshots, properties: t.Properties,
@@ -68,9 +75,7 @@ func (w *wish) like(d *schemas.Definition) {
 	if w.topic == "" {
 		w.topic = d.SourceTopic
 	}
-	if w.format == "" {
-		w.format = d.Format
-	}
+	w.format, _ = d.SourceFormat() // of which the one that is named is one (unread)
 	if len(w.key) == 0 && !w.appendOnly {
 		w.key = keyColumns(d)
 		w.appendOnly = len(w.key) == 0
@@ -91,15 +96,18 @@ func (w *wish) unread(d *schemas.Definition) (notes []string, err error) {
 		return a.SourceID == b.SourceID && a.Transform == b.Transform && a.N == b.N
 	}
 	if have := d.Spec(d.DefaultSpec); len(w.partitions) > 0 && (have == nil || !slices.EqualFunc(have.Fields, spec.Fields, same)) {
-		return nil, usagef("table %s is partitioned otherwise; leave the partition terms out to use the table as it is, or use another name", d.Name)
+		return nil, usagef("table %s is partitioned otherwise; leave the partition terms out to use the table as it is, change it with \"varve table alter %s --partition-by\", or use another name", d.Name, d.Name)
 	}
 	if w.repartition != "" && !d.Rekeyed() {
 		return nil, usagef("table %s takes its source's partitions as they are; leave repartition out to use the table as it is, or use another name", d.Name)
 	}
-	options := sortedProperties(w.options)
-	for _, p := range options {
-		if !slices.Contains(d.FormatOptions, p) {
-			return nil, usagef("table %s reads its events without the option %s=%s; leave it out to use the table as it is, or use another name", d.Name, p.Key, p.Value)
+	format, have := d.SourceFormat()
+	if w.format != "" && w.format != format && !slices.Contains(strings.Split(format, ","), w.format) {
+		return nil, usagef("table %s has format %s, not %s; leave it out to use the table as it is, change it with \"varve table alter %s --format\", or use another name", d.Name, format, w.format, d.Name)
+	}
+	for _, p := range sortedProperties(w.options) {
+		if !slices.Contains(have, p) {
+			return nil, usagef("table %s reads its events without the option %s=%s; leave it out to use the table as it is, or change it with \"varve table alter %s --format-option\"", d.Name, p.Key, p.Value, d.Name)
 		}
 	}
 	for _, s := range []struct {

@@ -92,7 +92,7 @@ func (a *app) loadCommand() *cobra.Command {
 			"first 10,000 events and shown. Events that cannot be read go to the topic <topic>.dlq,\n" +
 			"or stop the load with --on-error stop.\n\n" +
 			"The result counts what came of this load. Nothing is left over: records read = applied +\n" +
-			"control + dead letters, and the events of those applied = upserts + superseded (by a later\n" +
+			"control + elsewhere (of other tables, by route.by) + dead letters, and the events of those applied = upserts + superseded (by a later\n" +
 			"event of the same key and append) + deletes + absent deletes + late ignored.\n" +
 			"Loading a file again, also one whose load was interrupted, publishes its events again:\n" +
 			"a table with a key ends with the same rows, an append-only table has them twice.",
@@ -170,15 +170,17 @@ func (r *loadResult) object() object {
 	if r.metadata != "" {
 		metadata = r.metadata
 	}
-	var records, applied, superseded any
+	var records, applied, superseded, elsewhere any
+	control := r.counts.Control
 	if r.told {
-		records, applied, superseded = r.tally.Records, r.tally.Applied, r.tally.Superseded
+		records, applied, superseded, elsewhere = r.tally.Records, r.tally.Applied, r.tally.Superseded, r.tally.Elsewhere
+		control = r.tally.Control
 	}
 	return object{
 		{"table", r.table}, {"created", r.created}, {"topic", r.topic}, {"events", r.events}, {"rows", r.rows},
 		{"records_read", records}, {"records_applied", applied},
 		{"upserts", r.counts.Upserts}, {"superseded", superseded}, {"deletes", r.counts.Deletes}, {"absent_deletes", r.counts.AbsentDeletes},
-		{"late_ignored", r.counts.LateIgnored}, {"control", r.counts.Control},
+		{"late_ignored", r.counts.LateIgnored}, {"control", control}, {"elsewhere", elsewhere},
 		{"dead_letters", deadLetters(&r.counts)}, {"files", r.files}, {"vectors", r.vectors},
 		{"snapshot_id", snapshot}, {"metadata_location", metadata},
 	}

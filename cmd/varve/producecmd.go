@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -81,8 +83,8 @@ func (a *app) produce(ctx context.Context, src *eventSource, table, topic, forma
 			return "", 0, err
 		case err == nil:
 			d := t.Definition
-			if format != "" && format != d.Format {
-				return "", 0, usagef("table %s reads %s, not %s", table, d.Format, format)
+			if reads, _ := d.SourceFormat(); format != "" && !slices.Contains(strings.Split(reads, ","), format) {
+				return "", 0, usagef("table %s reads %s, not %s", table, reads, format)
 			}
 			if topic == "" {
 				topic = d.SourceTopic

@@ -195,7 +195,12 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 	mine := o.Ingests
 	waiting := map[string]*wish{}
 	var order []string
+	many := a.newTemplates(n, mine)
+	defer many.close()
 	for i := range a.cfg.Tables {
+		if a.cfg.Tables[i].isTemplate() {
+			continue
+		}
 		w := a.cfg.Tables[i].wish()
 		if mine(w.name) {
 			waiting[w.name] = w
@@ -207,12 +212,15 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
+		if err := many.look(ctx); err != nil {
+			return err
+		}
 		for _, name := range order {
 			w := waiting[name]
 			if w == nil {
 				continue
 			}
-			why, err := a.configured(ctx, n, w, len(o.Brokers) == 0)
+			why, err := a.configured(ctx, n, w, len(o.Brokers) == 0, many.sampleOf(w))
 			if err != nil {
 				return err
 			}
@@ -260,7 +268,8 @@ func (a *app) watch(ctx context.Context, n *topology.Node, o *topology.NodeOptio
 
 // configured makes sure that a configured table is as configured. why says
 // what it still waits for.
-func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedded bool) (why string, err error) {
+// sample are events of the table, nil: its topic's first ones are read.
+func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedded bool, sample []source.Record) (why string, err error) {
 	have, err := n.Table(ctx, w.name)
 	if err != nil && !errors.Is(err, topology.ErrNoTable) {
 		return "", err
@@ -287,7 +296,10 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 		if topic == "" {
 			topic = w.name
 		}
-		sample, err := a.firstEvents(ctx, n.Brokers(), topic)
+		err = nil // there is no table yet
+		if sample == nil && w.options["route.by"] == "" {
+			sample, err = a.firstEvents(ctx, n.Brokers(), topic)
+		}
 		if errors.Is(err, topology.ErrNoTopic) || err == nil && len(sample) == 0 {
 			return "events in topic " + topic + ", whose schema it gets", nil
 		}

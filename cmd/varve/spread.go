@@ -39,6 +39,9 @@ func (s *spread) place(e *topology.SourceEvent) error {
 		return nil
 	case err != nil:
 		return asUsage(err)
+	case len(s.places) == 0:
+		e.Partition = 0 // of another table
+		return nil
 	case len(s.places) > 1:
 		return fmt.Errorf("the event moves a row to another key, and the two keys belong to two partitions: write it as two records with their keys (--records), or use one partition")
 	}

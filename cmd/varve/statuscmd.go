@@ -116,6 +116,9 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 		if t.Pending != nil && t.Pending.Attempts > 0 {
 			failed, failure = failed+t.Pending.Attempts, t.Pending.LastCause
 		}
+		if n := len(t.Held); n > 0 {
+			waits = fmt.Sprintf("shards have still to take the keys of the files that came with %d records, from log offset %d on", n, t.Held[0])
+		}
 		if why := st.Waiting[t.Name]; why != "" {
 			waits = why
 		}
@@ -130,6 +133,13 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 	o := object{
 		{"deployment", st.Deployment}, {"running", running}, {"brokers", st.Brokers}, {"warehouse", st.Warehouse}, {"catalog", textOrNull(st.Catalog)}, {"error", textOrNull(st.Error)},
 		{"log", logs}, {"checkpoints", checkpoints}, {"tables", tables}, {"shards", shards},
+	}
+	if len(st.Unrouted) > 0 {
+		unrouted := &rowset{cols: []string{"topic", "records"}}
+		for _, topic := range slices.Sorted(maps.Keys(st.Unrouted)) {
+			unrouted.rows = append(unrouted.rows, []any{topic, st.Unrouted[topic]})
+		}
+		o = append(o, field{"unrouted", unrouted})
 	}
 	if groups != nil {
 		o = append(o, object{{"node", st.NodeID}, {"groups", groups}}...)

@@ -119,7 +119,8 @@ func (a *app) tableListCommand() *cobra.Command {
 				}
 				out := a.list("table", "table_id", "key", "topic", "format", "rows", "files", "vectors", "bytes", "snapshot_id", "committed")
 				for _, t := range tables {
-					if err := out.row(t.Name, t.ID, keyColumns(t.Definition), t.Definition.SourceTopic, t.Definition.Format,
+					format, _ := t.Definition.SourceFormat()
+					if err := out.row(t.Name, t.ID, keyColumns(t.Definition), t.Definition.SourceTopic, format,
 						t.Rows-t.Dead, t.Files, t.Vectors, byteSize(t.Bytes), idOrNull(t.Head.SnapshotID), millisOrNull(t.Head.TimestampMs)); err != nil {
 						return err
 					}
@@ -177,6 +178,11 @@ func (a *app) tableShowCommand() *cobra.Command {
 
 func tableObject(t *statestore.TableInfo, shards *rowset) object {
 	d := t.Definition
+	format, options := d.SourceFormat()
+	formatOptions := &rowset{cols: []string{"option", "value"}}
+	for _, p := range options {
+		formatOptions.rows = append(formatOptions.rows, []any{p.Key, p.Value})
+	}
 	specs := &rowset{cols: []string{"field", "transform", "column"}}
 	if spec := d.Spec(d.DefaultSpec); spec != nil {
 		for i := range spec.Fields {
@@ -194,14 +200,14 @@ func tableObject(t *statestore.TableInfo, shards *rowset) object {
 	}
 	o := object{
 		{"table", t.Name}, {"table_id", t.ID}, {"location", d.Location}, {"format_version", d.FormatVersion}, {"delete_mode", string(d.Mode)},
-		{"key", keyColumns(d)}, {"order", textOrNull(orderText(d))}, {"topic", d.SourceTopic}, {"format", d.Format},
+		{"key", keyColumns(d)}, {"order", textOrNull(orderText(d))}, {"topic", d.SourceTopic}, {"format", format},
 		{"commit_interval_ms", d.CommitIntervalMs}, {"tombstone_ttl_ms", d.TombstoneTTLMs}, {"retention_ms", d.RetentionMs}, {"retention_snapshots", d.RetentionCount},
 		{"rows", t.Rows - t.Dead}, {"records", t.Rows}, {"deleted", t.Dead}, {"files", t.Files}, {"vectors", t.Vectors}, {"bytes", byteSize(t.Bytes)},
 		{"events", t.Counts.Events}, {"late_ignored", t.Counts.LateIgnored}, {"dead_letters", deadLetters(&t.Counts)},
 		{"snapshots", int64(len(t.Snapshots))}, {"requests_open", int64(len(t.Requests) + len(t.Finds))},
 	}
 	o = append(o, headFields(t)...)
-	return append(o, field{"columns", columnRows(d.Schema().AppendJSON(nil))}, field{"partition_fields", specs}, field{"shards", shards}, field{"properties", properties})
+	return append(o, field{"columns", columnRows(d.Schema().AppendJSON(nil))}, field{"partition_fields", specs}, field{"shards", shards}, field{"properties", properties}, field{"format_options", formatOptions})
 }
 
 // headFields is what of a table is committed and what waits. fresh is how old
@@ -219,19 +225,30 @@ func headFields(t *statestore.TableInfo) object {
 }
 
 func (a *app) tableAlterCommand() *cobra.Command {
-	var add, widen, set, unset []string
+	var add, widen, set, unset, parts []string
 	var commit, age string
 	var keep int64
+	var unpartitioned bool
+	var format formatChange
 	cmd := &cobra.Command{
 		Use:   "alter TABLE",
-		Short: "Add columns, widen types, set properties, commit interval and retention",
+		Short: "Add columns, widen types, set properties, source format, partitioning, commit interval and retention",
 		Long: "Adds columns (optional ones, with a default if given), gives columns a wider type\n" +
 			"(int to long, float to double, a decimal more digits), sets and removes table\n" +
 			"properties, changes how often the table is published and how long its snapshots\n" +
-			"stay; all in one change, whole or not at all.",
+			"stay; all in one change, whole or not at all.\n\n" +
+			"--format says how the source topic is read from now on, where its producers change. Of\n" +
+			"several formats, separated by commas, each record is read by the one that its bytes are\n" +
+			"of: name the old and the new one before a connector gets another converter, and no\n" +
+			"event is refused whenever it is read. Without --format-option the options stay.\n\n" +
+			"How the table is partitioned is a change of its own, after the others: rows that are\n" +
+			"written from then on are partitioned so, files that are there stay as they are, and are\n" +
+			"compacted within their own partitions.",
 		Example: "  varve table alter shop.orders --add \"note string\" --add \"level int default 1\"\n" +
 			"  varve table alter shop.orders --widen \"quantity long\" --set write.metadata.previous-versions-max=50\n" +
-			"  varve table alter shop.orders --commit-interval 10s --retention-age 1h --retention-snapshots 20",
+			"  varve table alter shop.orders --format debezium-avro,debezium-json\n" +
+			"  varve table alter shop.orders --commit-interval 10s --retention-age 1h --retention-snapshots 20\n" +
+			"  varve table alter shop.orders --partition-by \"bucket(16, order_id), day(placed)\"",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			alter, err := parseAlter(add, widen, set, unset)
@@ -241,28 +258,64 @@ func (a *app) tableAlterCommand() *cobra.Command {
 			if err != nil {
 				return asUsage(err)
 			}
-			if len(alter.Add)+len(alter.Widen)+len(alter.Set)+len(alter.Remove) == 0 && alter.Policy == nil {
-				return usagef("name a change: --add, --widen, --set, --unset, --commit-interval, --retention-age or --retention-snapshots")
+			parts = splitTerms(parts)
+			repartitioned := unpartitioned || a.given("partition-by")
+			switch changes := len(alter.Add)+len(alter.Widen)+len(alter.Set)+len(alter.Remove) > 0 || alter.Policy != nil || format.asked(); {
+			case a.given("partition-by") && (unpartitioned || len(parts) == 0):
+				return usagef("--partition-by names how the table is partitioned; --unpartitioned alone, that it is not")
+			case !changes && !repartitioned:
+				return usagef("name a change: --add, --widen, --set, --unset, --format, --format-option, --partition-by, --unpartitioned, --commit-interval, --retention-age or --retention-snapshots")
+			case !changes:
+				alter = nil
 			}
 			return a.with(cmd.Context(), publishRoles, func(s *session) error {
 				t, err := s.Table(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
-				out, err := s.Request(cmd.Context(), t.Name, t.ID, alter)
-				if err != nil {
+				if format.asked() {
+					if err := format.into(alter, t.Definition); err != nil {
+						return usagef("table %s: %w", t.Name, err)
+					}
+					if err := a.checkUnread(cmd.Context(), s, t, &format); err != nil {
+						return err
+					}
+				}
+				var out record.OutcomeMessage
+				changed := false
+				request := func(what string, change any) error {
+					out, err = s.Request(cmd.Context(), t.Name, t.ID, change)
+					if err == nil {
+						err = accepted(&out, t.Name, what)
+					}
+					if err == nil {
+						t, err = s.Table(cmd.Context(), t.Name)
+					}
+					changed = changed || out.Outcome.Changed
 					return err
 				}
-				if err := accepted(&out, t.Name, "alter"); err != nil {
-					return err
+				if alter != nil {
+					if err := request("alter", alter); err != nil {
+						return err
+					}
 				}
-				if t, err = s.Table(cmd.Context(), t.Name); err != nil {
-					return err
+				if repartitioned {
+					spec, err := alterSpec(parts, t.Definition)
+					if err == nil {
+						err = request("partition", spec)
+					}
+					if err != nil && alter != nil {
+						err = fmt.Errorf("%w; the other changes of table %s are made", err, t.Name)
+					}
+					if err != nil {
+						return err
+					}
 				}
 				if t, err = a.visible(cmd.Context(), s, t); err != nil {
 					return err
 				}
-				return a.show(object{{"table", t.Name}, {"offset", out.Offset}, {"changed", out.Outcome.Changed}, {"schema_id", t.Definition.CurrentSchema},
+				return a.show(object{{"table", t.Name}, {"offset", out.Offset}, {"changed", changed}, {"schema_id", t.Definition.CurrentSchema},
+					{"spec_id", t.Definition.DefaultSpec}, {"partition_by", partitionTerms(t.Definition)}, {"format", formatText(t.Definition)},
 					{"commit_interval_ms", t.Definition.CommitIntervalMs}, {"retention_ms", t.Definition.RetentionMs}, {"retention_snapshots", t.Definition.RetentionCount},
 					{"metadata_location", textOrNull(t.Head.MetadataPath)}, {"columns", columnRows(t.Definition.Schema().AppendJSON(nil))}})
 			})
@@ -275,6 +328,11 @@ func (a *app) tableAlterCommand() *cobra.Command {
 	f.StringArrayVar(&widen, "widen", nil, "a column's wider type as `\"name type\"`; may be repeated")
 	f.StringArrayVar(&set, "set", nil, "a table property as `name=value`; may be repeated")
 	f.StringArrayVar(&unset, "unset", nil, "`name` of a table property to remove; may be repeated")
+	f.StringArrayVar(&parts, "partition-by", nil, "partition what is written from now on by these `terms`, such as \"bucket(16, id), day(ts)\"; may be repeated")
+	f.BoolVar(&unpartitioned, "unpartitioned", false, "do not partition what is written from now on")
+	f.StringVar(&format.format, "format", "", "`format` of the events from now on, or several, separated by commas, that their bytes tell apart")
+	f.StringArrayVar(&format.options, "format-option", nil, "option of the format as `name=value`, without a value to take it away; may be repeated")
+	f.BoolVar(&format.unread, "unread-too", false, "leave a format though the topic has records that were not read yet")
 	f.StringVar(&commit, "commit-interval", "", "a snapshot at most so often, as a `duration`")
 	f.StringVar(&age, "retention-age", "", "a snapshot goes when it is older than this `duration` …")
 	f.Int64Var(&keep, "retention-snapshots", 0, "… and is not among so `many` newest")
@@ -378,6 +436,10 @@ func accepted(out *record.OutcomeMessage, table, what string) error {
 	err := fmt.Errorf("%s table %s: %w: %s (log offset %d)", what, table, topology.ErrRejected, out.Outcome.Reason, out.Offset)
 	switch out.Outcome.Reason {
 	case record.BadAlter:
+		if out.Type == record.TypeAlterSpec {
+			return usagef("%w; a term takes a column that it can, once, shows no key, and its field's name stands for no other term or column; "+
+				"\"varve table show %s\" has them", err, table)
+		}
 		return usagef("%w; new columns need a new name and a type that can be stored, wider types must hold all that was there, "+
 			"a commit interval is 10 ms or more", err)
 	case record.NoTable:

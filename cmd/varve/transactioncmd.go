@@ -125,12 +125,23 @@ func what(d *processors.Decided) any {
 	case *record.CatalogBase:
 		return fmt.Sprintf("sequence %d, next row id %d, %d snapshots removed, %d held, %d properties, %d schemas", v.Sequence, v.NextRowID,
 			len(v.Removed), len(v.Held), len(v.Set)+len(v.Unset), len(v.Schemas))
+	case *record.CatalogSpecs:
+		return fmt.Sprintf("%d partition specs, %d is the default", len(v.Specs), v.DefaultSpec)
 	case *record.PlanJobs:
 		files := 0
 		for i := range v.Items {
 			files += len(v.Items[i].Inputs)
 		}
 		return fmt.Sprintf("%d jobs of %d files", len(v.Items), files) + rejectedItems(d, len(v.Items))
+	case *record.SplitPartition:
+		refs, made := 0, int32(0)
+		for i := range v.Items {
+			refs += len(v.Items[i].Refs)
+			made += v.Items[i].Children
+		}
+		return fmt.Sprintf("%d nodes, %d children, %d references", len(v.Items), made, refs) + rejectedItems(d, len(v.Items))
+	case *record.ExtendTree:
+		return fmt.Sprintf("a root of %d children", v.Children)
 	case *record.CompleteJob:
 		files, rows := 0, int64(0)
 		for i := range v.Items {
@@ -152,6 +163,15 @@ func what(d *processors.Decided) any {
 			rows += v.Items[i].Rows
 		}
 		return fmt.Sprintf("%d files of %d rows", len(v.Items), rows) + rejectedItems(d, len(v.Items))
+	case *record.ForeignSnapshot:
+		rows, to := int64(0), int64(0)
+		for i := range v.Files {
+			rows += v.Files[i].Rows
+		}
+		if n := len(v.Snapshots); n > 0 {
+			to = v.Snapshots[n-1].ID
+		}
+		return fmt.Sprintf("%d snapshots of others, up to %d: %d files of %d rows, %d files gone, %d vectors", len(v.Snapshots), to, len(v.Files), rows, len(v.Removed), len(v.Vectors))
 	case *record.DeletePositions:
 		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.DeleteWhere:
@@ -170,6 +190,8 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("to snapshot %d: %d files, %d vectors", v.Snapshot, len(v.Files), len(v.Vectors))
 	case *record.RetireShard:
 		return fmt.Sprintf("%s/%d", v.Shard.Topic, v.Shard.Partition)
+	case *record.AlterSpec:
+		return fmt.Sprintf("partitioned by %d terms", len(v.Terms))
 	case *record.AlterTable:
 		text := fmt.Sprintf("%d columns added, %d widened, %d properties", len(v.Add), len(v.Widen), len(v.Set)+len(v.Remove))
 		if v.Policy != nil {

@@ -474,7 +474,7 @@ func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.
 		// collected since (G7): no entry names it then.
 		named, e := s.names(id)
 		if e == nil && !named {
-			if f.Moved == nil {
+			if len(f.Moved) == 0 {
 				delete(s.side.Files, id)
 			}
 			return dead, nil

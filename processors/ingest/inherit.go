@@ -65,8 +65,8 @@ func Inherit(cfg Config, def *schemas.Definition, olds []*Shard) error {
 		for id, f := range old.side.Files {
 			if have, twice := to.side.Files[id]; twice {
 				f.FirstRow = max(f.FirstRow, have.FirstRow)
-				if f.Moved == nil {
-					f.Moved = have.Moved
+				for _, m := range have.Moved {
+					f.Moved = f.withMove(m)
 				}
 			}
 			to.side.Files[id] = f

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,10 @@ import (
 	"github.com/varve-io/varve/statestore/keyindex"
 )
 
-// moved is the way through a completed job, from one of its inputs (P2).
+// moved is the way through a completed job, from one of its inputs (P2): from
+// positions [Lo,Hi) of a file.
 type moved struct {
+	Lo, Hi uint32
 	Map    record.Ref
 	First  uint64 // file id of the first output
 	At     int64  // log offset of the completion
@@ -88,10 +91,10 @@ func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.Co
 	}
 	mine := false
 	for i := range fwd.Inputs() {
-		id := fwd.Inputs()[i].File
-		if f, ok := s.side.Files[id]; ok {
-			f.Moved = &moved{Map: j.Map, First: first, At: m.Offset, TimeMs: m.TimeMs}
-			s.side.Files[id] = f
+		in := &fwd.Inputs()[i]
+		if f, ok := s.side.Files[in.File]; ok {
+			f.Moved = f.withMove(moved{Lo: in.Lo, Hi: in.Hi, Map: j.Map, First: first, At: m.Offset, TimeMs: m.TimeMs})
+			s.side.Files[in.File] = f
 			mine = true
 		}
 	}
@@ -238,22 +241,70 @@ func (s *Shard) eachNow(ctx context.Context, at int64, id uint64, set *roaring.B
 	if !mine {
 		return nil
 	}
-	if f.Moved == nil || f.Moved.At >= at {
-		return fn(f, id, set)
+	if len(f.Moved) > 0 {
+		set = set.Clone()
 	}
-	fwd, err := s.openMap(ctx, &f.Moved.Map)
+	for i := range f.Moved {
+		m := &f.Moved[i]
+		if m.At >= at {
+			continue
+		}
+		went := roaring.New()
+		went.AddRange(uint64(m.Lo), uint64(m.Hi))
+		went.And(set)
+		if went.IsEmpty() {
+			continue
+		}
+		set.AndNot(went)
+		if err := s.eachThrough(ctx, at, id, m, went, fn); err != nil {
+			return err
+		}
+	}
+	if set.IsEmpty() {
+		return nil
+	}
+	return fn(f, id, set)
+}
+
+// eachThrough goes on with positions of a file that a job rewrote.
+func (s *Shard) eachThrough(ctx context.Context, at int64, id uint64, m *moved, set *roaring.Bitmap, fn func(f fileInfo, id uint64, set *roaring.Bitmap) error) error {
+	fwd, err := s.openMap(ctx, &m.Map)
 	if err != nil {
 		return err
 	}
 	input := slices.IndexFunc(fwd.Inputs(), func(in forward.Input) bool { return in.File == id })
 	if input < 0 {
-		return fmt.Errorf("forwarding map %s does not have file %d", f.Moved.Map.Path, id)
+		return fmt.Errorf("forwarding map %s does not have file %d", m.Map.Path, id)
 	}
 	images, err := fwd.Rebase(nil, input, set.ToArray())
 	if err != nil {
 		return err
 	}
 	return forward.ByOutput(images, func(output uint32, to *roaring.Bitmap) error {
-		return s.eachNow(ctx, at, f.Moved.First+uint64(output), to, fn)
+		return s.eachNow(ctx, at, m.First+uint64(output), to, fn)
 	})
+}
+
+// withMove is the ways through the jobs that rewrote a file, with one more. A
+// completion may be folded again.
+func (f *fileInfo) withMove(m moved) []moved {
+	all := slices.Clone(f.Moved)
+	i, found := slices.BinarySearchFunc(all, m, compareMoves)
+	if found {
+		all[i] = m
+		return all
+	}
+	return slices.Insert(all, i, m)
+}
+
+func compareMoves(a, b moved) int { return cmp.Or(cmp.Compare(a.Lo, b.Lo), cmp.Compare(a.At, b.At)) }
+
+// lastMove is the table time of the newest completion that rewrote rows of a file.
+func (f *fileInfo) lastMove() (ms int64, any bool) {
+	for i := range f.Moved {
+		if t := f.Moved[i].TimeMs; !any || t > ms {
+			ms, any = t, true
+		}
+	}
+	return ms, any
 }

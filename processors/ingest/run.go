@@ -30,7 +30,9 @@ func (s *Shard) OnSource(ctx context.Context, nowMs int64, recs []source.Record,
 		s.fail(err)
 		return
 	}
+	s.account()
 	s.advance(ctx, nowMs)
+	s.account()
 }
 
 // take decodes records until one needs another schema, or one of a registry
@@ -90,6 +92,7 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 	res, err := s.decoder.Decode(b.batch, r)
 	var change *source.SchemaChange
 	var reject *source.Reject
+	decided := false // by the log
 	switch {
 	case err == nil && s.keys == nil && hasDelete(b.batch.Ops[before:]):
 		b.batch.Truncate(before)
@@ -97,7 +100,7 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 	case err == nil:
 	case errors.As(err, &change):
 		if s.refuse {
-			s.refuse = false
+			s.refuse, decided = false, true
 			reject = source.Rejectf(source.KindUpsert, "schema", "the event's schema does not fit the table's; alter the table or mend the event")
 			break
 		}
@@ -107,6 +110,9 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 		return false, fmt.Errorf("decode source offset %d: %w", r.Offset, err)
 	}
 	s.refuse = false
+	if reject != nil && !decided && s.unsettled(r, reject) {
+		return false, nil
+	}
 	if reject != nil {
 		return true, s.deadLetter(r, reject)
 	}
@@ -130,6 +136,9 @@ func (s *Shard) decode(ctx context.Context, r *source.Record) (bool, error) {
 		b.hold(r, res.Events)
 	}
 	switch {
+	case res.Elsewhere:
+		b.counts.Control++
+		b.tally.Elsewhere++
 	case res.Control:
 		b.counts.Control++
 		b.tally.Control++
@@ -180,7 +189,7 @@ func (s *Shard) checkFraming(r *source.Record) error {
 		s.framing = f
 	}
 	if f != s.framing {
-		return fmt.Errorf("%w, at source offset %d: the same key may be in two partitions; publish with one key schema, or load the topic into a table of its own", ErrFraming, r.Offset)
+		return fmt.Errorf("%w, at source offset %d: the same key may be in two partitions; publish with the key schema and converter that the topic began with, or load it into a table of its own with repartition always (on a cluster)", ErrFraming, r.Offset)
 	}
 	return nil
 }
@@ -251,6 +260,7 @@ func (s *Shard) Tick(ctx context.Context, nowMs int64) {
 	s.takeDecided(ctx)
 	if s.stage == Running {
 		s.advance(ctx, nowMs)
+		s.account()
 	}
 }
 
@@ -297,7 +307,7 @@ func (s *Shard) advance(ctx context.Context, nowMs int64) {
 			s.switchTo = nil
 			continue
 		}
-		if len(s.parked) > 0 && !s.altering && s.switchTo == nil && !s.full() && s.sourceWait.mayTry(nowMs) {
+		if len(s.parked) > 0 && !s.altering && s.settled() && s.switchTo == nil && !s.full() && s.sourceWait.mayTry(nowMs) {
 			recs, next := s.parked, s.parkedTo
 			s.parked = nil
 			if s.openedMs == 0 {
@@ -307,7 +317,7 @@ func (s *Shard) advance(ctx context.Context, nowMs int64) {
 				s.fail(err)
 				return
 			}
-			if len(s.parked) == len(recs) && !s.altering && s.sourceWait.err == nil {
+			if len(s.parked) == len(recs) && !s.altering && !s.settle.waiting && s.sourceWait.err == nil {
 				s.fail(fmt.Errorf("source offset %d waits for a schema that did not come", recs[0].Offset))
 				return
 			}

@@ -83,6 +83,13 @@ type Config struct {
 	Logger                            *slog.Logger
 	// Tallied, if any, hears of each accepted append what became of its records.
 	Tallied func(*Tally)
+	// Room, if any, is shared with the other shards of the process.
+	Room *Room
+	// LogEnd, if any, finds where the log ends now, and tells done on the shard's
+	// goroutine. A record that is refused by how the table's source is read is
+	// given up only once all is decided that was in the log when it came: its
+	// reader may have been told of another format there (settle.go).
+	LogEnd func(done func(end int64, err error))
 	// Registry has the writers' schemas of formats that need one.
 	Registry source.SchemaSource
 }
@@ -173,6 +180,9 @@ type Shard struct {
 	alterID      record.RequestID // that one
 	refuse       bool             // the first parked record needs what the table refused
 	switchTo     *schemas.Definition
+	settle       settle
+	room         roomOf
+	left         bool // the Room
 	flushNow     bool
 	openedMs     int64 // when the oldest thing in the buffer came
 	sinceIndex   int   // accepted appends since the last index checkpoint
@@ -246,12 +256,15 @@ func New(ctx context.Context, cfg Config, def *schemas.Definition) (*Shard, erro
 	if err := s.openIndex(ctx); err != nil {
 		return nil, err
 	}
+	if cfg.Room != nil {
+		cfg.Room.open.Add(1)
+	}
 	return s, nil
 }
 
 // define takes a definition into use. The buffer is empty.
 func (s *Shard) define(def *schemas.Definition) error {
-	dec, err := source.New(source.Options{Format: def.Format, Options: def.FormatOptions, Def: def, Schema: def.Schema(), Registry: s.cfg.Registry})
+	dec, err := source.Open(def, def.Schema(), s.cfg.Registry)
 	if err != nil {
 		return fmt.Errorf("table %s: %w", def.Name, err)
 	}
@@ -352,6 +365,7 @@ func (s *Shard) identity() []byte {
 
 // Close keeps what the index and the side file know, and closes them.
 func (s *Shard) Close() error {
+	s.leaveRoom()
 	var err error
 	if s.index != nil {
 		if err = s.index.Flush(); err == nil {
@@ -367,6 +381,7 @@ func (s *Shard) Close() error {
 
 // Abandon closes the index without keeping what it holds in memory, as a crash would.
 func (s *Shard) Abandon() error {
+	s.leaveRoom()
 	if s.index == nil {
 		return nil
 	}
@@ -428,7 +443,7 @@ func (s *Shard) WantsSource() bool {
 func (s *Shard) drained() bool { return s.cfg.Drain && s.position >= s.cfg.DrainTo }
 
 func (s *Shard) full() bool {
-	return s.buf.len() >= s.cfg.FlushEvents || s.buf.size() >= s.cfg.FlushBytes || len(s.buf.held) >= max(s.carries, 1)
+	return s.buf.len() >= s.cfg.FlushEvents || s.buf.size() >= s.flushBytes() || len(s.buf.held) >= max(s.carries, 1)
 }
 
 // Idle says that nothing waits: no event, no append in flight.
@@ -497,6 +512,7 @@ func (s *Shard) dropEpoch() {
 	s.gone = nil
 	s.buf.reset(s.def.Schema())
 	s.parked, s.altering, s.refuse, s.flushNow = nil, false, false, false
+	s.settle = settle{asks: s.settle.asks + 1}
 	s.sourceWait = backoff{}
 	s.indexing = false
 	s.letters = 0 // those under way answer to an epoch that is gone
@@ -577,7 +593,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok {
 			return ErrDropped
 		}
-	case record.TypeAlterTable, record.TypeCatalogBase:
+	case record.TypeAlterTable, record.TypeAlterSpec, record.TypeCatalogBase, record.TypeCatalogSpecs:
 		s.altered(d)
 	case record.TypeClaimShard:
 		if err := s.claimOf(ctx, d); err != nil {
@@ -597,6 +613,10 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 	case record.TypeAddFiles:
 		if ok || m.Outcome.Code == record.Partly {
 			return s.added(ctx, d)
+		}
+	case record.TypeForeignSnapshot:
+		if ok {
+			return s.foreignCommits(ctx, d)
 		}
 	case record.TypeReshard:
 		if ok && m.Offset > s.cfg.Base {

@@ -24,7 +24,8 @@ type fileInfo struct {
 	Epoch    int64    // of its AppendRows, -1: a job wrote it
 	FirstRow int64    // first row id, -1 while unpublished
 	Name     [16]byte // of a file that a job wrote
-	Moved    *moved   // by the job that rewrote it
+	Path     string   // of a file that another writer brought
+	Moved    []moved  // by the jobs that rewrote it, or ranges of it, ascending
 }
 
 // request is a DeleteKeys that this shard was asked to answer.
@@ -48,7 +49,7 @@ type side struct {
 	// Debts are versions that lost to one of another shard when the topic was
 	// divided anew; the next append kills them. Killing one twice changes nothing.
 	Debts []killed
-	// Held are the AddFiles that the index may not have, ascending; Asked is since
+	// Held are the AddFiles and ForeignSnapshots that the index may not have, ascending; Asked is since
 	// when the shard is asked to take them, or is not.
 	Held  []heldAdd
 	Asked []asked
@@ -61,6 +62,7 @@ const (
 	sideForm = 3
 	owesForm = 4 // with debts
 	takeForm = 5 // with debts, held files and who is asked
+	pathForm = 6 // with these, and files of other writers
 )
 
 func newSide() *side { return &side{Offset: -1, IndexAt: -1, Files: map[uint64]fileInfo{}} }
@@ -73,13 +75,17 @@ func (s *side) encode() []byte {
 	if len(s.Held)+len(s.Asked) > 0 {
 		b[3] = takeForm
 	}
-	b = binary.AppendVarint(b, s.Offset)
-	b = binary.AppendVarint(b, s.IndexAt)
 	ids := make([]uint64, 0, len(s.Files))
 	for id := range s.Files {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
+	foreign := s.foreignFiles(ids)
+	if len(foreign) > 0 {
+		b[3] = pathForm
+	}
+	b = binary.AppendVarint(b, s.Offset)
+	b = binary.AppendVarint(b, s.IndexAt)
 	b = binary.AppendUvarint(b, uint64(len(ids)))
 	for _, id := range ids {
 		f := s.Files[id]
@@ -88,17 +94,7 @@ func (s *side) encode() []byte {
 		b = binary.AppendVarint(b, f.Epoch)
 		b = binary.AppendVarint(b, f.FirstRow)
 		b = append(binary.AppendVarint(b, f.Added), f.Name[:]...)
-		if f.Moved == nil {
-			b = append(b, 0)
-			continue
-		}
-		b = append(b, 1)
-		b = binary.AppendUvarint(b, uint64(len(f.Moved.Map.Path)))
-		b = append(b, f.Moved.Map.Path...)
-		b = binary.AppendVarint(b, f.Moved.Map.Length)
-		b = append(b, f.Moved.Map.Hash[:]...)
-		b = binary.AppendUvarint(b, f.Moved.First)
-		b = binary.AppendVarint(binary.AppendVarint(b, f.Moved.At), f.Moved.TimeMs)
+		b = appendMoves(b, f.Moved)
 	}
 	b = binary.AppendUvarint(b, uint64(len(s.Requests)))
 	for i := range s.Requests {
@@ -123,14 +119,17 @@ func (s *side) encode() []byte {
 			b = binary.AppendUvarint(b, uint64(k.pos))
 		}
 	}
-	if b[3] == takeForm {
+	if b[3] >= takeForm {
 		b = s.encodeHeld(b)
+	}
+	if b[3] == pathForm {
+		b = s.encodeForeign(b, foreign)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
 func decodeSide(b []byte) (*side, error) {
-	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] < sideForm || b[3] > takeForm ||
+	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] < sideForm || b[3] > pathForm ||
 		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errSide
 	}
@@ -145,13 +144,7 @@ func decodeSide(b []byte) (*side, error) {
 		}
 		f := fileInfo{Record: r.varint(), Epoch: r.varint(), FirstRow: r.varint(), Added: r.varint()}
 		r.fill(f.Name[:])
-		if r.flag() {
-			w := &moved{Map: record.Ref{Path: r.text(), Length: r.varint()}}
-			r.fill(w.Map.Hash[:])
-			w.First = r.uvarint()
-			w.At, w.TimeMs = r.varint(), r.varint()
-			f.Moved = w
-		}
+		f.Moved = r.moves()
 		s.Files[id] = f
 	}
 	for n := r.count(); n > 0 && r.bad == nil; n-- {
@@ -177,8 +170,11 @@ func decodeSide(b []byte) (*side, error) {
 			s.Debts = append(s.Debts, killed{file, uint32(pos)})
 		}
 	}
-	if b[3] == takeForm && r.bad == nil {
+	if b[3] >= takeForm && r.bad == nil {
 		s.decodeHeld(r)
+	}
+	if b[3] == pathForm && r.bad == nil {
+		s.decodeForeign(r)
 	}
 	if r.bad != nil || r.r.Len() != 0 {
 		return nil, errSide
@@ -295,7 +291,10 @@ func (s *Shard) forgetFiles() {
 		}
 	}
 	for id, f := range s.side.Files {
-		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && !held[id] && (f.Moved == nil || f.Moved.TimeMs < s.decidedTime-movedMs) {
+		if _, ok := slices.BinarySearch(live, id); !ok && f.Added <= durable && !held[id] {
+			if ms, any := f.lastMove(); any && ms >= s.decidedTime-movedMs {
+				continue
+			}
 			delete(s.side.Files, id)
 		}
 	}

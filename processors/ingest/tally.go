@@ -7,7 +7,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 )
 
-// Tally says what became of source records. Each is one of three things, and
+// Tally says what became of source records. Each is one of four things, and
 // each event of them one of five: an append for which that does not add up is
 // never made.
 type Tally struct {
@@ -15,6 +15,8 @@ type Tally struct {
 	Applied int64 // of Records: with events
 	Control int64 // of Records: heartbeats, transaction markers and the like
 	Letters int64 // of Records: refused
+	// Elsewhere: of Records: of other tables of the topic, or of none (route.by).
+	Elsewhere int64
 
 	Events        int64 // of the records applied
 	Rows          int64 // of Events: a row of the data file
@@ -29,7 +31,7 @@ var ErrTally = errors.New("the events read and what became of them do not add up
 
 // Check says whether nothing is left over.
 func (t *Tally) Check() error {
-	if t.Records == t.Applied+t.Control+t.Letters && t.Events == t.Rows+t.Superseded+t.Deletes+t.AbsentDeletes+t.Late {
+	if t.Records == t.Applied+t.Control+t.Letters+t.Elsewhere && t.Events == t.Rows+t.Superseded+t.Deletes+t.AbsentDeletes+t.Late {
 		return nil
 	}
 	return fmt.Errorf("%w: %+v", ErrTally, *t)
@@ -41,6 +43,7 @@ func (t *Tally) Add(o *Tally) {
 	t.Applied += o.Applied
 	t.Control += o.Control
 	t.Letters += o.Letters
+	t.Elsewhere += o.Elsewhere
 	t.Events += o.Events
 	t.Rows += o.Rows
 	t.Superseded += o.Superseded

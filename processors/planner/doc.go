@@ -21,6 +21,15 @@
 //     which they came, packed towards the target; a job has at least five, or fills a file.
 //   - full: all files of a partition.
 //
+// # The tree of key ranges
+//
+// A table with varve.tree.split-bytes has its leaves split once the files on them
+// have more bytes than that, into leaves of about half of it each. References on
+// inner nodes, such as new files on the root, are brought down to the leaves when
+// they are as many as a job takes, or a quarter of what splits a leaf. Jobs take
+// references of one leaf. No job is planned on a leaf that is to be split: those
+// that are open end, then it is.
+//
 // All of them take published, free files of one partition. A file whose rows are
 // all dead needs no job: the next cut drops it (V7).
 package planner

@@ -7,14 +7,22 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 )
 
-// File is a data file that a job may take.
+// File is a data file that a job may take, or the part of one that is on a leaf of
+// the table's tree (F7).
 type File struct {
 	ID     uint64
+	Lo, Hi int64 // the part's rows; Hi 0: the whole file
 	Rows   int64
 	Bytes  int64
 	Dead   int64  // of Rows; below it
 	Tuple  uint32 // equal for the files of one partition
+	Node   int64  // the leaf
 	Record int64  // offset of the record that added it
+}
+
+// apart compares what must be equal for the files of one job.
+func (f *File) apart(o *File) int {
+	return cmp.Or(cmp.Compare(f.Node, o.Node), cmp.Compare(f.Tuple, o.Tuple))
 }
 
 // live is about how many bytes are left of a file once its dead rows are gone.
@@ -85,12 +93,12 @@ func (p *Planner) Plan(limit int64) []record.PlanItem {
 	files := p.files
 	p.files = nil
 	slices.SortFunc(files, func(a, b File) int {
-		return cmp.Or(cmp.Compare(a.Tuple, b.Tuple), cmp.Compare(a.Record, b.Record), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(a.apart(&b), cmp.Compare(a.Record, b.Record), cmp.Compare(a.ID, b.ID))
 	})
 	var items []record.PlanItem
 	for len(files) > 0 {
 		n := 1
-		for n < len(files) && files[n].Tuple == files[0].Tuple {
+		for n < len(files) && files[n].apart(&files[0]) == 0 {
 			n++
 		}
 		left := files[:n]
@@ -202,7 +210,12 @@ func (p *Planner) item(s Strategy, files []File) record.PlanItem {
 	slices.SortFunc(files, func(a, b File) int { return cmp.Or(cmp.Compare(a.Record, b.Record), cmp.Compare(a.ID, b.ID)) })
 	item := record.PlanItem{TargetBytes: p.policy.TargetBytes, Strategy: string(s)}
 	for i := range files {
-		item.Inputs = append(item.Inputs, record.JobInput{File: files[i].ID, Hi: files[i].Rows})
+		f := &files[i]
+		in := record.JobInput{File: f.ID, Lo: f.Lo, Hi: f.Hi}
+		if f.Hi == 0 {
+			in.Hi = f.Rows
+		}
+		item.Inputs = append(item.Inputs, in)
 	}
 	return item
 }

@@ -86,6 +86,7 @@ type Policy struct {
 	Batch       int
 	Reads       int64
 	MaxJobs     int64
+	SplitBytes  int64 // 0: leaves of the table's tree are not split
 }
 
 // PolicyOf reads a table's properties. One that makes no sense is an error that
@@ -117,6 +118,7 @@ func PolicyOf(d *schemas.Definition) (Policy, error) {
 	number(PropertyBatch, &batch, 2, MaxInputs)
 	number(PropertyReads, &p.Reads, 0, 1_000_000)
 	number(PropertyMaxJobs, &p.MaxJobs, 0, 1<<40)
+	number(PropertySplit, &p.SplitBytes, 0, 1<<50)
 	p.Batch = int(batch)
 	if text, ok := property(d, PropertyPaused); ok {
 		v, err := strconv.ParseBool(text)

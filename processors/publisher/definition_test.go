@@ -83,3 +83,32 @@ func TestSpecs(t *testing.T) {
 	}
 	w.check()
 }
+
+// TestAlteredSpec: T7. A table's partitioning changes, there and back; what is
+// frozen, published and read keeps each file's spec.
+func TestAlteredSpec(t *testing.T) {
+	w := newWorld(t, objstore.NewMem(), definition())
+	w.cut()
+	old := w.append([]newFile{{rows: 5}, {rows: 6}}, nil)
+	w.cut()
+	day := record.PartitionTerm{Column: "day", Transform: schemas.Identity, Name: "day"}
+	w.do(w.def.Name, w.id, &record.AlterSpec{Terms: []record.PartitionTerm{day}})
+	if r := w.cut().Committed; r.SnapshotID != 0 {
+		t.Errorf("a snapshot without files: %+v", r)
+	}
+	m, _, _ := w.metadata()
+	if m.DefaultSpec != 1 || len(m.Specs) != 2 || m.LastPartitionID != 1000 {
+		t.Fatalf("default spec %d of %d, last field id %d", m.DefaultSpec, len(m.Specs), m.LastPartitionID)
+	}
+	fresh := w.append([]newFile{{rows: 4, spec: 1, partition: dayTuple}, {rows: 3}}, map[uint64][]uint32{old[0]: {0}})
+	if r := w.cut().Committed; len(r.Manifests) != 3 {
+		t.Errorf("manifests: %+v", r.Manifests)
+	}
+	w.do(w.def.Name, w.id, &record.AlterSpec{})
+	w.append([]newFile{{rows: 2}}, map[uint64][]uint32{old[0]: {1}, old[1]: {0, 1, 2, 3, 4, 5}, fresh[0]: {2}, fresh[1]: {1}})
+	w.cut()
+	if m, _, _ = w.metadata(); m.DefaultSpec != 0 || len(m.Specs) != 2 {
+		t.Fatalf("default spec %d of %d", m.DefaultSpec, len(m.Specs))
+	}
+	w.check()
+}

@@ -29,10 +29,25 @@
 // reads the table first. Our own snapshot of this build is found by what its
 // summary says and adopted; a branch main that others moved, another UUID,
 // location or unwritable columns stop the table (ErrForeign); facts beside main
-// that the log lacks are a *BaseMoved, which the caller appends (H5). Only then
+// that the log lacks are a *BaseMoved or *SpecsMoved, which the caller appends (H5). Only then
 // it builds, from the frozen cut alone: schemas, specs, sequence number and row
 // ids are the log's, which the metadata was found to agree with, so that
 // manifests, lists and Puffins are the same on replay; the metadata is the
 // catalog's (C7). Nothing can hold a tag that is made between our reading and
 // our commit: where that commit expires what it names, the tag may go.
+//
+// # Commits of others
+//
+// Where other writers committed to main above our head, Publish and Look tell a
+// *HeadMoved (H2). ForeignSnapshot then compares what both heads list: manifests
+// that both list are not read. Of those that differ it takes the live entries, by
+// path, and makes of them which files were added, which left, whose entry another
+// manifest lists now, and which vectors are new, with the positions that their
+// older ones lack. Each added file's footer is read: rows, columns, field ids. The
+// caller appends the record; apply judges it by the state (H10), gives the pending
+// cut up, and holds the added files until every shard has taken their keys. What
+// cannot be taken in is ErrForeign, and says what was found and the ways out (H11).
+//
+// The record needs no metrics: manifests that list such files are kept, or written
+// anew from their entries as they are.
 package publisher

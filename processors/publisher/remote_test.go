@@ -76,6 +76,8 @@ func (o *outside) publish(f *statestore.FrozenCut) (r publisher.Result, tries in
 				o.t.Fatalf("the pending cut has the build offset %v, want %d", out.Outcome.Numbers, want)
 			}
 			f = o.frozen()
+		case o.tookSpecs(err):
+			f = o.frozen()
 		case errors.Is(err, restclient.ErrUnknown), errors.Is(err, restclient.ErrConflict):
 			o.do(o.def.Name, o.id, &record.SnapshotFailed{Cut: f.Cut, Build: f.Build, Attempt: int64(tries), Cause: publisher.Cause(err)})
 			f = o.frozen()
@@ -457,7 +459,6 @@ func TestRemoteStops(t *testing.T) {
 		harm func(o *outside)
 		want string
 	}{
-		"data on main":     {func(o *outside) { o.foreign(iceberg.MainBranch, 0) }, "another writer committed snapshot"},
 		"dropped":          {func(o *outside) { o.cat.Drop(o.ident) }, "has no table shop.orders any more"},
 		"another uuid":     {func(o *outside) { o.must(o.cat.Foreign(o.ident, restcat.AssignUUID("else"))) }, "was dropped and made again"},
 		"another location": {func(o *outside) { o.must(o.cat.Foreign(o.ident, restcat.SetLocation("mem://store/else"))) }, "a location cannot change"},

@@ -93,6 +93,13 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 			c.Requirements = append(c.Requirements, restcat.AssertCurrentSchema(meta.CurrentSchema), restcat.AssertLastField(meta.LastColumnID))
 			c.Updates = append(c.Updates, u...)
 		}
+		if u, err = specUpdates(f, meta); err != nil {
+			return Result{}, err
+		}
+		if len(u) > 0 {
+			c.Requirements = append(c.Requirements, restcat.AssertDefaultSpec(meta.DefaultSpec), restcat.AssertLastPartition(meta.LastPartitionID))
+			c.Updates = append(c.Updates, u...)
+		}
 	}
 	if n.result.Committed.SnapshotID != 0 {
 		var kept []iceberg.Member // main's own retention settings

@@ -69,7 +69,7 @@ func NewSplitter(def *schemas.Definition, partitions int32, registry source.Sche
 }
 
 func (s *Splitter) reset() (err error) {
-	if s.decoder, err = source.New(source.Options{Format: s.def.Format, Options: s.def.FormatOptions, Def: s.def, Schema: &s.schema, Registry: s.registry}); err != nil {
+	if s.decoder, err = source.Open(s.def, &s.schema, s.registry); err != nil {
 		return err
 	}
 	s.batch = rows.NewBatch(&s.schema)
@@ -82,7 +82,7 @@ func (s *Splitter) reset() (err error) {
 var ErrUnread = errors.New("no event with a key was read")
 
 // Split appends the partitions that a record's events belong to, each once, in
-// the events' order. ErrUnread: there are none, whatever the reason; an error
+// the events' order; none for a record of another table. ErrUnread: there are none, whatever the reason; an error
 // that wraps source.ErrAway: not known now, try again later.
 func (s *Splitter) Split(dst []int32, r *source.Record) ([]int32, error) {
 	s.batch.Reset()
@@ -96,6 +96,9 @@ func (s *Splitter) Split(dst []int32, r *source.Record) ([]int32, error) {
 	}
 	if errors.Is(err, source.ErrAway) {
 		return dst, err
+	}
+	if result.Elsewhere {
+		return dst, nil
 	}
 	if err != nil || result.Events == 0 {
 		return dst, ErrUnread

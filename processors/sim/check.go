@@ -92,7 +92,7 @@ func (w *World) checkFiles() error {
 		if !f.Gone && (f.Job || f.Moved) {
 			return fmt.Errorf("file %d has live rows, and a job still has it (over: %t)", f.ID, f.Moved)
 		}
-		return nil
+		return checkParts(f)
 	})
 }
 
@@ -133,6 +133,7 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 		return nil, err
 	}
 	var data, deletes []iceberg.Entry
+	specs := map[int32]*schemas.Spec{}
 	for i := range manifests {
 		b, err := w.read(manifests[i].Path)
 		if err != nil {
@@ -145,6 +146,11 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 		if err := m.Inherit(&manifests[i]); err != nil {
 			return nil, err
 		}
+		spec, err := iceberg.ParseSpec(fmt.Appendf(nil, `{"spec-id":%d,"fields":%s}`, m.SpecID, m.SpecJSON))
+		if err != nil {
+			return nil, err
+		}
+		specs[m.SpecID] = &spec
 		for _, e := range m.Entries {
 			if e.Status == iceberg.Deleted {
 				continue
@@ -159,6 +165,10 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 	vectors := map[string]*dv.Vector{}
 	for i := range deletes {
 		f := &deletes[i].File
+		if j := slices.IndexFunc(data, func(e iceberg.Entry) bool { return e.File.Path == *f.ReferencedDataFile }); j >= 0 &&
+			(data[j].File.SpecID != f.SpecID || !bytes.Equal(data[j].File.Partition, f.Partition)) {
+			return nil, fmt.Errorf("the vector of %s is in spec %d", data[j].File.Path, f.SpecID)
+		}
 		if vectors[*f.ReferencedDataFile] != nil {
 			return nil, fmt.Errorf("two vectors for %s", *f.ReferencedDataFile)
 		}
@@ -176,7 +186,7 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 		f := &data[i].File
 		v := vectors[f.Path]
 		delete(vectors, f.Path)
-		if err := w.readFile(f, v, out, ids); err != nil {
+		if err := w.readFile(f, specs[f.SpecID], v, out, ids); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
 	}
@@ -190,7 +200,7 @@ var extraField = schemas.Field{ID: 4, Name: "w", Type: schemas.Of(schemas.Long)}
 
 // readFile adds a data file's live rows. A row id is the one that stands in
 // the file, or else the file's first one plus its position.
-func (w *World) readFile(f *iceberg.DataFile, dead *dv.Vector, out *snapshotData, ids map[int64]bool) error {
+func (w *World) readFile(f *iceberg.DataFile, spec *schemas.Spec, dead *dv.Vector, out *snapshotData, ids map[int64]bool) error {
 	b, err := w.read(f.Path)
 	if err != nil {
 		return err
@@ -212,10 +222,8 @@ func (w *World) readFile(f *iceberg.DataFile, dead *dv.Vector, out *snapshotData
 		if !cols[3].IsNull(i) {
 			id = cols[3].Ints[i]
 		}
-		if w.opt.Partitioned {
-			if err := checkPartition(f.Partition, cols[1].Ints[i]); err != nil {
-				return err
-			}
+		if err := checkPartition(spec, f.Partition, cols[1].Ints[i]); err != nil {
+			return err
 		}
 		if dead != nil && dead.Contains(uint64(i)) {
 			continue
@@ -242,13 +250,14 @@ func (w *World) readFile(f *iceberg.DataFile, dead *dv.Vector, out *snapshotData
 	return nil
 }
 
-// checkPartition: the file's tuple is the bucket of the row's value.
-func checkPartition(tuple []byte, value int64) error {
-	v, err := schemas.DecodeTuple(tuple, 1)
-	if err != nil {
+// checkPartition: the file's tuple is the bucket of the row's value, if its spec
+// has one.
+func checkPartition(spec *schemas.Spec, tuple []byte, value int64) error {
+	v, err := schemas.DecodeTuple(tuple, len(spec.Fields))
+	if err != nil || len(v) == 0 {
 		return err
 	}
-	want := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), value), buckets)
+	want := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), value), spec.Fields[0].N)
 	got, err := schemas.IntValue(schemas.Of(schemas.Int), v[0])
 	if err != nil {
 		return err

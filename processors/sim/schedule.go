@@ -56,6 +56,9 @@ func (w *World) step() error {
 	if w.opt.Time && w.rng.Intn(12) == 0 {
 		return w.timeStep()
 	}
+	if w.opt.Respec && w.rng.Intn(40) == 0 {
+		return w.respec()
+	}
 	if w.opt.Jobs && w.rng.Intn(4) == 0 {
 		return w.jobStep()
 	}

@@ -33,6 +33,7 @@ type Options struct {
 	Strings     bool  // the key is a string: a hashed index
 	NoKey       bool  // the table has no key: rows are only added
 	Partitioned bool  // by bucket of the value, so that an upsert moves its row
+	Respec      bool  // the buckets become others, or none, and come back
 	Columns     bool  // events bring a new column
 	Partial     bool  // events leave out a value that did not change
 	BadEvents   bool  // dead letters, acknowledged late, and offsets without a record
@@ -48,6 +49,7 @@ type Options struct {
 	Requests    bool // DeleteKeys
 	Jobs        bool // compactions, and deletes by position
 	Where       bool // find jobs
+	Tree        bool // leaves of the tree of key ranges are split, with Jobs
 	Imports     bool // files enter by AddFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Time        bool // snapshots are tagged, expired, and rolled back to

@@ -221,7 +221,7 @@ func TestUnknownTypes(t *testing.T) {
 	for _, c := range []struct {
 		t       Type
 		version uint16
-	}{{0, 1}, {TypeSplitPartition, 1}, {200, 1}, {TypeCut, 2}, {TypeCut, 0}} {
+	}{{0, 1}, {TypeRequestErasure, 1}, {200, 1}, {TypeCut, 2}, {TypeCut, 0}} {
 		if _, err := DecodeBody(c.t, c.version, nil); !errors.Is(err, ErrUnknownType) {
 			t.Errorf("%s version %d: %v", c.t, c.version, err)
 		}

@@ -25,6 +25,8 @@ func New(t Type) any {
 		return new(CreateTable)
 	case TypeAlterTable:
 		return new(AlterTable)
+	case TypeAlterSpec:
+		return new(AlterSpec)
 	case TypeDropTable:
 		return new(DropTable)
 	case TypeClaimShard:
@@ -51,8 +53,12 @@ func New(t Type) any {
 		return new(SnapshotFailed)
 	case TypeCatalogBase:
 		return new(CatalogBase)
+	case TypeCatalogSpecs:
+		return new(CatalogSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
+	case TypeForeignSnapshot:
+		return new(ForeignSnapshot)
 	case TypeDeletePositions:
 		return new(DeletePositions)
 	case TypePlanJobs:
@@ -61,6 +67,10 @@ func New(t Type) any {
 		return new(CompleteJob)
 	case TypeReleaseJob:
 		return new(ReleaseJob)
+	case TypeSplitPartition:
+		return new(SplitPartition)
+	case TypeExtendTree:
+		return new(ExtendTree)
 	case TypeCollectFiles:
 		return new(CollectFiles)
 	case TypeFilesCollected:
@@ -87,6 +97,8 @@ func TypeOf(v any) Type {
 		return TypeCreateTable
 	case AlterTable, *AlterTable:
 		return TypeAlterTable
+	case AlterSpec, *AlterSpec:
+		return TypeAlterSpec
 	case DropTable, *DropTable:
 		return TypeDropTable
 	case ClaimShard, *ClaimShard:
@@ -113,8 +125,12 @@ func TypeOf(v any) Type {
 		return TypeSnapshotFailed
 	case CatalogBase, *CatalogBase:
 		return TypeCatalogBase
+	case CatalogSpecs, *CatalogSpecs:
+		return TypeCatalogSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
+	case ForeignSnapshot, *ForeignSnapshot:
+		return TypeForeignSnapshot
 	case DeletePositions, *DeletePositions:
 		return TypeDeletePositions
 	case PlanJobs, *PlanJobs:
@@ -123,6 +139,10 @@ func TypeOf(v any) Type {
 		return TypeCompleteJob
 	case ReleaseJob, *ReleaseJob:
 		return TypeReleaseJob
+	case SplitPartition, *SplitPartition:
+		return TypeSplitPartition
+	case ExtendTree, *ExtendTree:
+		return TypeExtendTree
 	case CollectFiles, *CollectFiles:
 		return TypeCollectFiles
 	case FilesCollected, *FilesCollected:
@@ -149,6 +169,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, r)
 	case *AlterTable:
 		alterTableFields(v, r)
+	case *AlterSpec:
+		alterSpecFields(v, r)
 	case *DropTable:
 		dropTableFields(v, r)
 	case *ClaimShard:
@@ -175,8 +197,12 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, r)
 	case *CatalogBase:
 		catalogBaseFields(v, r)
+	case *CatalogSpecs:
+		catalogSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
+	case *ForeignSnapshot:
+		foreignSnapshotFields(v, r)
 	case *DeletePositions:
 		deletePositionsFields(v, r)
 	case *PlanJobs:
@@ -185,6 +211,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, r)
 	case *ReleaseJob:
 		releaseJobFields(v, r)
+	case *SplitPartition:
+		splitPartitionFields(v, r)
+	case *ExtendTree:
+		extendTreeFields(v, r)
 	case *CollectFiles:
 		collectFilesFields(v, r)
 	case *FilesCollected:
@@ -203,6 +233,8 @@ func walk(v visitor, x any) bool {
 		createTableFields(v, &r)
 	case AlterTable:
 		alterTableFields(v, &r)
+	case AlterSpec:
+		alterSpecFields(v, &r)
 	case DropTable:
 		dropTableFields(v, &r)
 	case ClaimShard:
@@ -229,8 +261,12 @@ func walk(v visitor, x any) bool {
 		snapshotFailedFields(v, &r)
 	case CatalogBase:
 		catalogBaseFields(v, &r)
+	case CatalogSpecs:
+		catalogSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
+	case ForeignSnapshot:
+		foreignSnapshotFields(v, &r)
 	case DeletePositions:
 		deletePositionsFields(v, &r)
 	case PlanJobs:
@@ -239,6 +275,10 @@ func walk(v visitor, x any) bool {
 		completeJobFields(v, &r)
 	case ReleaseJob:
 		releaseJobFields(v, &r)
+	case SplitPartition:
+		splitPartitionFields(v, &r)
+	case ExtendTree:
+		extendTreeFields(v, &r)
 	case CollectFiles:
 		collectFilesFields(v, &r)
 	case FilesCollected:

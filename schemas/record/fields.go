@@ -56,6 +56,17 @@ func widenColumnFields(v visitor, c *WidenColumn) {
 	v.columnType("type", &c.Type)
 }
 
+func alterSpecFields(v visitor, r *AlterSpec) {
+	records(v, "terms", &r.Terms, 4, partitionTermFields)
+}
+
+func partitionTermFields(v visitor, t *PartitionTerm) {
+	v.str("column", &t.Column)
+	v.enum("transform", (*uint8)(&t.Transform), transformNames)
+	v.int32("n", &t.N)
+	v.str("name", &t.Name)
+}
+
 func alterRefsFields(v visitor, r *AlterRefs) {
 	records(v, "set", &r.Set, 3, tableRefFields)
 	array(v, "drop", &r.Drop, 1, func(v visitor, s *string) { v.str("", s) })
@@ -274,6 +285,13 @@ func catalogBaseFields(v visitor, r *CatalogBase) {
 	array(v, "unset", &r.Unset, 1, func(v visitor, s *string) { v.str("", s) })
 	records(v, "schemas", &r.Schemas, 3, schemaFields)
 	v.int32("last_column_id", &r.LastColumnID)
+}
+
+func catalogSpecsFields(v visitor, r *CatalogSpecs) {
+	v.long("snapshot", &r.Snapshot)
+	records(v, "specs", &r.Specs, 2, specFields)
+	v.int32("default_spec", &r.DefaultSpec)
+	v.int32("last_partition_id", &r.LastPartitionID)
 }
 
 func addFilesFields(v visitor, r *AddFiles) {

@@ -113,6 +113,8 @@ func goldenForm(name string, in []byte) (b, json []byte, err error) {
 					rowsBodyFields(x, r)
 				case *KeysBody:
 					keysBodyFields(x, r)
+				case *TreeBody:
+					treeBodyFields(x, r)
 				case *WhereBody:
 					whereBodyFields(x, r)
 				case *FindDispatch:

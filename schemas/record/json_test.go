@@ -96,7 +96,7 @@ func TestJSONErrors(t *testing.T) {
 		{TypeAlterTable, `{"widen":[{"name":"a","type":{"kind":300,"precision":0,"scale":0,"length":0}}]}`,
 			`widen[0].type.kind is no whole number from 0 to 255`},
 		{TypeAlterTable, `{}`, ""},
-		{TypeSplitPartition, `{}`, "unknown record type"},
+		{TypeRequestErasure, `{}`, "unknown record type"},
 	} {
 		_, err := ParseRecordJSON(c.t, []byte(c.in))
 		if c.want == "" && err != nil {

@@ -14,7 +14,7 @@ var typeNames = []string{
 	TypeExpireSnapshots: "ExpireSnapshots", TypeCollectFiles: "CollectFiles",
 	TypeFilesCollected: "FilesCollected", TypeRequestErasure: "RequestErasure",
 	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard", TypeAlterRefs: "AlterRefs",
-	TypeRowsFound: "RowsFound",
+	TypeRowsFound: "RowsFound", TypeAlterSpec: "AlterSpec", TypeCatalogSpecs: "CatalogSpecs",
 }
 
 var codeNames = []string{
@@ -40,7 +40,8 @@ var reasonNames = []string{
 	Reachable: "reachable", NoCollection: "no collection",
 	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
 	BadPart: "bad part", GivenUp: "given up",
-	FilesHeld: "files held",
+	FilesHeld: "files held", BadForeign: "bad foreign snapshot", NotSorted: "not sorted",
+	NoNode: "no node", NotLeaf: "not a leaf", BadSplit: "bad split",
 }
 
 func nameOf(names []string, n int, what string) string {

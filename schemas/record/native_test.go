@@ -44,6 +44,11 @@ func forms() []form {
 		encode: func(dst []byte, v any) ([]byte, error) { return EncodeKeysBody(dst, v.(*KeysBody)) },
 		decode: func(b []byte) (any, error) { v := new(KeysBody); return v, DecodeKeysBody(b, v) },
 	}, form{
+		name:   "TreeBody",
+		fresh:  func() any { return new(TreeBody) },
+		encode: func(dst []byte, v any) ([]byte, error) { return EncodeTreeBody(dst, v.(*TreeBody)) },
+		decode: func(b []byte) (any, error) { v := new(TreeBody); return v, DecodeTreeBody(b, v) },
+	}, form{
 		name:   "WhereBody",
 		fresh:  func() any { return new(WhereBody) },
 		encode: func(dst []byte, v any) ([]byte, error) { return EncodeWhereBody(dst, v.(*WhereBody)) },
@@ -115,6 +120,10 @@ func fill(t *rapid.T, v reflect.Value) {
 		x.Changes = ascending(x.Changes, func(c KeyChange) []byte { return c.Key })
 	case *KeysBody:
 		x.Keys = ascending(x.Keys, func(k []byte) []byte { return k })
+	case *TreeBody:
+		for i := range x.Items {
+			x.Items[i].Keys = ascending(x.Items[i].Keys, func(k []byte) []byte { return k })
+		}
 	case *Outcome:
 		x.Numbers = x.Numbers[:min(len(x.Numbers), MaxNumbers)]
 	}

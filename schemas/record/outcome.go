@@ -82,6 +82,13 @@ const (
 	GivenUp Reason = 57 // settled, but a part could not be read: its rows stay
 	// Of what waits for the shards to take files that entered by another path (H1).
 	FilesHeld Reason = 58 // number 0: the AddFiles
+	// Of ForeignSnapshot (H2).
+	NotSorted  Reason = 65 // an input of a job that another writer brought: a merge needs rows that ascend
+	BadForeign Reason = 64 // number 0: 1 form, 2 manifests, 3 an added file, 4 a removed one, 5 one that moved, 6 a vector, 7 what manifests list; 1: which
+	// Of the tree of key ranges (F8).
+	NoNode   Reason = 70 // no node of that number, or the root is not what the sender knows
+	NotLeaf  Reason = 71 // the node, or where rows are to go, is an inner one; or it is no inner one
+	BadSplit Reason = 72 // children, pieces that do not add up, or separators that are not there
 )
 
 // Outcome is the deterministic part: codes, numbers and a digest (L6). Its
@@ -110,7 +117,7 @@ type OutcomeMessage struct {
 	Outcome Outcome
 	Chain   Hash // after the record
 	// Definition is the table's definition, in the outcomes of accepted
-	// ClaimShard, CreateTable and AlterTable, and of a CatalogBase that changed
+	// ClaimShard, CreateTable, AlterTable and AlterSpec, and of a CatalogBase or CatalogSpecs that changed
 	// it; nil otherwise. Not hashed.
 	Definition *schemas.Definition
 }
@@ -130,6 +137,13 @@ const (
 	AddRejected
 	AddFirst // file id of the first accepted item; the others follow
 	AddHeld  // 1: until a derived outcome says settled, 0: live at once
+)
+
+// Numbers of a SplitPartition's outcome.
+const (
+	SplitAccepted = iota // items
+	SplitRejected
+	SplitFirst // number of the first child made; the others follow in the order of accepted items
 )
 
 // Numbers of an accepted DeleteWhere's outcome, of an accepted RowsFound's, and

@@ -42,6 +42,8 @@ const (
 	TypeReshard           Type = 30
 	TypeAlterRefs         Type = 31
 	TypeRowsFound         Type = 32
+	TypeAlterSpec         Type = 33
+	TypeCatalogSpecs      Type = 34
 )
 
 // Form is the envelope's form; a newer one is "not active" (L8).
@@ -157,6 +159,22 @@ type Policy struct {
 	CommitIntervalMs int64
 	RetentionMs      int64
 	RetentionCount   int64
+}
+
+// AlterSpec says how a table is partitioned from then on (T7): by these terms, in
+// their order; none: not at all. Files that were written before keep the spec
+// that they have. Apply gives spec and field ids.
+type AlterSpec struct {
+	Terms []PartitionTerm
+}
+
+// PartitionTerm is a column through a transform. N is the bucket count or the
+// truncation width, 0 otherwise.
+type PartitionTerm struct {
+	Column    string
+	Transform schemas.TransformKind
+	N         int32
+	Name      string // of the partition field
 }
 
 // TableRef is a branch or tag of a table. It keeps its snapshot from expiry.
@@ -430,6 +448,15 @@ type CatalogBase struct {
 	// the current one. LastColumnID is the highest field id ever given.
 	Schemas      []schemas.Schema
 	LastColumnID int32
+}
+
+// CatalogSpecs brings the partition specs into the log that another writer gave
+// the table in an outside catalog, and which of all is the default one (H5).
+type CatalogSpecs struct {
+	Snapshot        int64          // main's head as it was read, 0 none
+	Specs           []schemas.Spec // that the definition lacks, by id
+	DefaultSpec     int32
+	LastPartitionID int32 // highest partition field id ever given
 }
 
 // AddedFile is a file that an AddFiles brings in, data/<name in hex>.parquet

@@ -50,6 +50,16 @@ func AssertLastField(id int32) Requirement {
 	return object(map[string]any{"type": "assert-last-assigned-field-id", "last-assigned-field-id": id})
 }
 
+// AssertDefaultSpec: nobody made another partition spec the default one.
+func AssertDefaultSpec(id int64) Requirement {
+	return object(map[string]any{"type": "assert-default-spec-id", "default-spec-id": id})
+}
+
+// AssertLastPartition: nobody gave a partition field id since.
+func AssertLastPartition(id int32) Requirement {
+	return object(map[string]any{"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": id})
+}
+
 // AssignUUID gives a new table its UUID.
 func AssignUUID(uuid string) Update {
 	return object(map[string]any{"action": "assign-uuid", "uuid": uuid})

@@ -330,7 +330,7 @@ func (d *changes) remove(dst *rows.Batch, rec *Record, b []byte, at int) error {
 	}
 	order, has := d.order, d.hasOrder
 	if !d.hasKey(b) {
-		if err := d.putRecordKey(rec.Key, dst.Cols, KindDelete); err != nil {
+		if err := d.putRecordKey(rec, dst.Cols, KindDelete); err != nil {
 			return err
 		}
 	} else {

@@ -436,7 +436,7 @@ func (d *debezium) delete(dst *rows.Batch, rec *Record, b []byte, p *plan) (Resu
 		}
 	}
 	if !inBefore {
-		if err := d.putRecordKey(rec.Key, dst.Cols, KindDelete); err != nil {
+		if err := d.putRecordKey(rec, dst.Cols, KindDelete); err != nil {
 			return Result{}, err
 		}
 	} else {
@@ -471,7 +471,7 @@ func (r *reader) tombstone(dst *rows.Batch, rec *Record) (Result, error) {
 	if len(r.keys) == 0 {
 		return Result{}, noKey()
 	}
-	if err := r.putRecordKey(rec.Key, dst.Cols, KindDelete); err != nil {
+	if err := r.putRecordKey(rec, dst.Cols, KindDelete); err != nil {
 		return Result{}, err
 	}
 	dst.AppendEvent(rows.Delete, rec.Offset, 0, false)

@@ -50,6 +50,17 @@ func Discover(registry SchemaSource, format string, options []schemas.Property, 
 	if err != nil {
 		return nil, nil, err
 	}
+	formats, err := SplitFormats(format)
+	if err != nil {
+		return nil, nil, err
+	}
+	told := newTeller(formats, registry)
+	var route *Route
+	if set.routeBy != "" {
+		if route, err = NewRoute(set.routeBy, format, registry); err != nil {
+			return nil, nil, err
+		}
+	}
 	if format == VarveAvro {
 		return nil, nil, fmt.Errorf("format %s has no schema of its own to discover: its Avro schema is made from the table's; pass the table's schema", format)
 	}
@@ -60,7 +71,27 @@ func Discover(registry SchemaSource, format string, options []schemas.Property, 
 		sample = sample[:DiscoverEvents]
 	}
 	for i := range sample {
+		if route != nil {
+			text, ok, err := route.Of(&sample[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			if !ok || !set.routeMatch.Match(text) {
+				continue
+			}
+		}
 		read := false
+		format := formats[0]
+		if len(formats) > 1 {
+			w, err := told.tell(&sample[i])
+			if errors.Is(err, ErrAway) {
+				return nil, nil, err
+			}
+			if format = told.formats[w]; err != nil || format == VarveAvro {
+				unread++
+				continue
+			}
+		}
 		if format == RowsProtobuf {
 			read = keys.proto(registry, true, &sample[i]) && rows.proto(registry, false, &sample[i])
 		} else if format == RowsJSONSchema {

@@ -32,6 +32,9 @@
 //
 // varve-avro: varve's own events, see AvroSchemaFor.
 //
+// A format may also be several of these, separated by commas (SplitFormats): each
+// record is read by the one that its framing tells.
+//
 // # Keys
 //
 // The key comes from the row; a key column that the row does not name comes
@@ -81,6 +84,8 @@
 //	                    whole table to Spark
 //	exact.nanos         true: new columns for nanosecond timestamps keep them; the same
 //	unavailable.value   the connector's marker of unchanged values
+//	route.by, route.match, route.tombstones
+//	                    of any format: which of the topic's records are this table's (README)
 //	max.record.bytes    the largest value decoded (64 MiB)
 //	key.from            formats that begin with rows-: row (default) or record: where the key is taken from
 //	framing             varve-avro: single-object (default) or none

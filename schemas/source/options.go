@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,7 +55,10 @@ type settings struct {
 	types       map[string]declared
 	plain       bool   // varve-avro: framing=none
 	message     string // rows-protobuf: the message of bare values
-	schemaID    int32  // varve-avro: of the table's schemas; else of a registry's, for bare values
+	routeBy     string
+	routeMatch  *regexp.Regexp // of the whole text
+	routeSkip   bool
+	schemaID    int32 // varve-avro: of the table's schemas; else of a registry's, for bare values
 }
 
 // choice sets an option to one of its values.
@@ -78,7 +82,8 @@ var choices = map[string]choice{
 	"decimal.handling": {[]string{"base64", "text"}, func(s *settings, i int) {
 		s.decimals = [...]sem{semDecimal, semString}[i]
 	}},
-	"framing": {[]string{"single-object", "none"}, func(s *settings, i int) { s.plain = i == 1 }},
+	"route.tombstones": {[]string{"refuse", "skip"}, func(s *settings, i int) { s.routeSkip = i == 1 }},
+	"framing":          {[]string{"single-object", "none"}, func(s *settings, i int) { s.plain = i == 1 }},
 }
 
 var jsonOptions = []string{"columns.exclude", "columns.new", "decimal.handling", "exact.nanos", "exact.time",
@@ -102,19 +107,37 @@ var optionNames = map[string][]string{
 	RowsJSON:       append([]string{"key.from"}, jsonOptions...),
 }
 
+// optionName is an option as the lists of options have it.
+func optionName(key string) string {
+	if strings.HasPrefix(key, "type.") {
+		return "type.<column>"
+	}
+	return key
+}
+
+// takesOption says whether an option is one of these.
+func takesOption(names []string, key string) bool {
+	return slices.Contains(names, optionName(key)) || slices.Contains(routeOptions, key)
+}
+
 func parseSettings(format string, options []schemas.Property) (*settings, error) {
-	names, ok := optionNames[format]
-	if !ok {
-		return nil, fmt.Errorf("format %q is unknown; the formats are %s", format, strings.Join(Formats(), ", "))
+	formats, err := SplitFormats(format)
+	if err != nil {
+		return nil, err
+	}
+	names := optionNames[formats[0]]
+	for _, f := range formats[1:] {
+		for _, n := range optionNames[f] {
+			if !slices.Contains(names, n) {
+				names = append(slices.Clip(names), n)
+			}
+		}
 	}
 	s := &settings{maxBytes: DefaultMaxRecordBytes, unavailable: DefaultUnavailable, schemaID: -1}
 	for _, o := range options {
-		column, isType := strings.CutPrefix(o.Key, "type.")
-		name := o.Key
-		if isType {
-			name = "type.<column>"
-		}
-		if !slices.Contains(names, name) {
+		column, _ := strings.CutPrefix(o.Key, "type.")
+		name := optionName(o.Key)
+		if !takesOption(names, o.Key) {
 			return nil, fmt.Errorf("format %s has no option %q; did you mean %q? (options: %s)",
 				format, o.Key, nearest(o.Key, names), strings.Join(names, ", "))
 		}
@@ -146,6 +169,12 @@ func parseSettings(format string, options []schemas.Property) (*settings, error)
 				return nil, fmt.Errorf("option unavailable.value is the connector's marker of unchanged values; it cannot be empty")
 			}
 			s.unavailable = o.Value
+		case "route.by":
+			s.routeBy = o.Value
+		case "route.match":
+			if s.routeMatch, err = regexp.Compile("^(?:" + o.Value + ")$"); err != nil {
+				return nil, fmt.Errorf("option route.match is a regular expression: %w", err)
+			}
 		case "message.name":
 			s.message = strings.TrimPrefix(o.Value, ".")
 		case "schema.id":
@@ -164,6 +193,9 @@ func parseSettings(format string, options []schemas.Property) (*settings, error)
 			}
 			s.types[column] = d
 		}
+	}
+	if (s.routeBy != "") != (s.routeMatch != nil) {
+		return nil, fmt.Errorf("options route.by and route.match go together: which field says of which table an event is, and which of its texts are this table's")
 	}
 	return s, nil
 }

@@ -120,8 +120,13 @@ func (r *reader) keyPlan(text []byte) (*plan, *Reject) {
 }
 
 // putRecordKey appends the whole key from the record's key.
-func (r *reader) putRecordKey(key []byte, cols []rows.Column, kind Kind) error {
-	k, j := r.recordKey(key, kind)
+func (r *reader) putRecordKey(rec *Record, cols []rows.Column, kind Kind) error {
+	if r.framedKey != nil && rec.Key != nil {
+		if read, err := r.framedKey(rec, cols, cols[r.keys[0]].Len(), kind); read {
+			return err
+		}
+	}
+	k, j := r.recordKey(rec.Key, kind)
 	if j != nil {
 		return j
 	}
@@ -149,6 +154,18 @@ func (r *reader) fillKey(rec *Record, cols []rows.Column, base int, kind Kind) e
 	if rec.Key == nil {
 		return Rejectf(kind, "key", "column %q: a key column is absent from the event, and the record key is null",
 			r.schema.Fields[missing].Name)
+	}
+	if r.framedKey != nil {
+		absent := 0
+		for _, c := range r.keys {
+			if cols[c].Len() == base {
+				absent++
+			}
+		}
+		if read, err := r.framedKey(rec, cols, base, kind); read {
+			r.count += absent
+			return err
+		}
 	}
 	k, j := r.recordKey(rec.Key, kind)
 	if j != nil {

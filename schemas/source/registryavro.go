@@ -98,11 +98,13 @@ func (d *registryAvro) Framing(key []byte) uint64 {
 
 // fetch gets a writer's schema. A Reject says that there is none to be had: that
 // is not remembered here, for it may be registered later.
-func (d *registryAvro) fetch(ref SchemaRef) (WriterSchema, error) {
-	if d.registry == nil {
+func (d *registryAvro) fetch(ref SchemaRef) (WriterSchema, error) { return schemaOf(d.registry, ref) }
+
+func schemaOf(registry SchemaSource, ref SchemaRef) (WriterSchema, error) {
+	if registry == nil {
 		return WriterSchema{}, fmt.Errorf("%w: none is configured; name it with --schema-registry", ErrAway)
 	}
-	w, err := d.registry.WriterSchema(ref)
+	w, err := registry.WriterSchema(ref)
 	switch {
 	case err == nil:
 		return w, nil

@@ -69,6 +69,8 @@ type reader struct {
 	bare     *plan
 	plans    planCache
 	keyPlans planCache
+	// framedKey, if any, reads a record key that is no JSON; false: it is JSON or text.
+	framedKey func(rec *Record, cols []rows.Column, base int, kind Kind) (bool, error)
 
 	marker, marker64   string
 	markerList         string // see markerInts

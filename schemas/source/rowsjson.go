@@ -77,7 +77,7 @@ func (d *rowsJSON) object(dst *rows.Batch, rec *Record, b []byte, w wrapped) (Re
 		for _, c := range d.keys {
 			dst.Cols[c].Truncate(base)
 		}
-		if err := d.putRecordKey(rec.Key, dst.Cols, KindUpsert); err != nil {
+		if err := d.putRecordKey(rec, dst.Cols, KindUpsert); err != nil {
 			return Result{}, err
 		}
 	} else if err := d.fillKey(rec, dst.Cols, base, KindUpsert); err != nil {
@@ -145,7 +145,7 @@ func (d *rowsJSON) deleteRow(dst *rows.Batch, rec *Record, b []byte, w wrapped) 
 	case why != okay:
 		return Result{}, d.rowReject(why, KindDelete)
 	case d.set.recordKey || !d.hasKey(b):
-		if err := d.putRecordKey(rec.Key, dst.Cols, KindDelete); err != nil {
+		if err := d.putRecordKey(rec, dst.Cols, KindDelete); err != nil {
 			return Result{}, err
 		}
 	case w.plan.keyChange != nil:

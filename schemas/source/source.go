@@ -70,6 +70,9 @@ func (c *SchemaChange) Error() string {
 type Result struct {
 	Events  int  // events appended
 	Control bool // a control record (heartbeat, transaction marker, …): counted, skipped
+	// Elsewhere: a Control that is so because the record is of another table
+	// (route.by), or of none.
+	Elsewhere bool
 }
 
 // Decoder decodes records of one topic for one version of a table's schema.
@@ -86,6 +89,7 @@ type Decoder interface {
 
 // Options of a decoder. Unknown options are an error of New.
 type Options struct {
+	// Format is one of Formats, or several of them (SplitFormats).
 	Format  string
 	Options []schemas.Property
 	Def     *schemas.Definition
@@ -99,6 +103,28 @@ type Options struct {
 // New makes the decoder that o asks for. An unknown format or option is an
 // error that lists the known ones.
 func New(o Options) (Decoder, error) {
+	names, err := SplitFormats(o.Format)
+	switch {
+	case err != nil:
+		return nil, err
+	}
+	set, err := parseSettings(o.Format, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	var d Decoder
+	if len(names) > 1 {
+		d, err = newMixed(o, names)
+	} else {
+		d, err = newOne(o)
+	}
+	if err == nil && set.routeBy != "" {
+		return newRouted(d, o, set)
+	}
+	return d, err
+}
+
+func newOne(o Options) (Decoder, error) {
 	set, err := parseSettings(o.Format, o.Options)
 	if err != nil {
 		return nil, err
@@ -119,4 +145,10 @@ func New(o Options) (Decoder, error) {
 	default:
 		return newRowsJSON(o, set)
 	}
+}
+
+// Open makes the decoder of a table for a version of its schema.
+func Open(def *schemas.Definition, schema *schemas.Schema, registry SchemaSource) (Decoder, error) {
+	format, options := def.SourceFormat()
+	return New(Options{Format: format, Options: options, Def: def, Schema: schema, Registry: registry})
 }

@@ -463,3 +463,11 @@ func (i *Index) Stats() Stats {
 	}
 	return s
 }
+
+// SetDeltaLimit changes Options.DeltaLimit; n is above 0. It counts from the next
+// change on.
+func (i *Index) SetDeltaLimit(n int) {
+	if n != i.o.DeltaLimit {
+		i.o.DeltaLimit, i.arena.keep = n, 2*n/chunkEntries+64
+	}
+}

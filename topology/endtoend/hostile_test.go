@@ -256,7 +256,7 @@ func TestHostileTransactions(t *testing.T) {
 	}
 	hash := record.Hash(sha256.Sum256(nil)).String()
 	v.rejected("unknown type", v.message(&record.Cut{}, func(e *record.Envelope) { e.Type = 99 }), record.NotActive)
-	v.rejected("a type of a later version", v.message(&record.Cut{}, func(e *record.Envelope) { e.Type = record.TypeExtendTree }), record.NotActive)
+	v.rejected("a type of a later version", v.message(&record.Cut{}, func(e *record.Envelope) { e.Type = record.TypeRequestErasure }), record.NotActive)
 	v.rejected("newer body", v.message(&record.Cut{}, func(e *record.Envelope) { e.TypeVersion = 2 }), record.NotActive)
 	v.rejected("other apply version", v.message(&record.Cut{}, func(e *record.Envelope) { e.ApplyVersion = 7 }), record.NotActive)
 	v.rejected("another table's id", v.message(&record.Cut{}, func(e *record.Envelope) { e.TableID = id + 1 }), record.NoTable)

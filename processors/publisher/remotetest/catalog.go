@@ -137,6 +137,8 @@ func require(t *table, raw json.RawMessage) error {
 		Snapshot *int64 `json:"snapshot-id"`
 		Schema   int64  `json:"current-schema-id"`
 		Field    int32  `json:"last-assigned-field-id"`
+		Spec     int64  `json:"default-spec-id"`
+		Part     int32  `json:"last-assigned-partition-id"`
 	}
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return err
@@ -158,6 +160,10 @@ func require(t *table, raw json.RawMessage) error {
 		ok = r.Schema == t.meta.CurrentSchema
 	case "assert-last-assigned-field-id":
 		ok = r.Field == t.meta.LastColumnID
+	case "assert-default-spec-id":
+		ok = r.Spec == t.meta.DefaultSpec
+	case "assert-last-assigned-partition-id":
+		ok = r.Part == t.meta.LastPartitionID
 	}
 	if !ok {
 		return fmt.Errorf("%w: requirement failed: %s", restclient.ErrConflict, raw)
@@ -221,7 +227,8 @@ func (c *change) apply(raw json.RawMessage) error {
 		if err != nil {
 			return err
 		}
-		m.Specs = append(m.Specs, iceberg.Document{ID: int64(s.ID), JSON: u.Spec})
+		s.ID = int32(len(m.Specs)) // catalogs number them themselves
+		m.Specs = append(m.Specs, iceberg.Document{ID: int64(s.ID), JSON: iceberg.AppendSpecJSON(nil, &s)})
 		for i := range s.Fields {
 			m.LastPartitionID = max(m.LastPartitionID, s.Fields[i].FieldID)
 		}

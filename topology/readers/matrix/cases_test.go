@@ -43,6 +43,8 @@ type tableCase struct {
 	compacted bool
 	// alter changes the table before its last round, and the model's rows with it.
 	alter *alteration
+	// respec says how the table is partitioned from a round on.
+	respec map[int][]record.PartitionTerm
 	// refused is what engines are known to say of the table, instead of rows.
 	refused map[readers.Engine]string
 	// filterRefused is the same of the filters alone.
@@ -199,6 +201,14 @@ var (
 	tz      = column{"tz", kinds["timestamptz"], timestampTz}
 )
 
+// respec partitions a table with a country and a level otherwise before rounds:
+// one that time travel does not see, one that it does.
+var respec = map[int][]record.PartitionTerm{
+	2: {{Column: "country", Transform: schemas.Identity, Name: "country"}},
+	3: {{Column: "id", Transform: schemas.Bucket, N: 3, Name: "id_bucket"}, {Column: "level", Transform: schemas.Truncate, N: 1 << 30, Name: "level_trunc"}},
+	4: {},
+}
+
 // few gives the few first values of another: each is a partition's, and each
 // flush writes a file a partition.
 func few(c column) column {
@@ -262,6 +272,10 @@ func cases() []tableCase {
 		{name: "other.compacted", what: "compacted, then changed again", columns: []column{level, name}, compacted: true, filters: []filter{below("id", 40)}},
 		{name: "other.compactedparts", what: "the same by partitions", columns: []column{country, level}, partition: by(schemas.Identity, 0, "country"), compacted: true,
 			filters: []filter{text("country", "PT"), below("id", 40)}},
+		{name: "other.respec", what: "a changed partition spec: not partitioned, then by a string, a bucket of the key and an int's range, not any more", columns: []column{country, level}, respec: respec,
+			filters: []filter{text("country", "PT"), below("id", 40), below("level", 0)}},
+		{name: "other.respecparts", what: "the same from partitions on, compacted under both specs", columns: []column{country, level}, partition: by(schemas.Truncate, 3, "country"), respec: respec, compacted: true,
+			filters: []filter{text("country", "PT"), below("id", 40), below("level", 0)}},
 		{name: "other.appended", what: "append-only", columns: []column{level, name}, appendOnly: true, filters: []filter{below("id", 40)}},
 	}
 }

@@ -1,0 +1,157 @@
+package publisher_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/varve-io/varve/processors/publisher"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/restcat"
+	"github.com/varve-io/varve/statestore/restclient"
+)
+
+// tookSpecs tells the log of another writer's partition specs, where that is why
+// a publisher failed.
+func (o *outside) tookSpecs(err error) bool {
+	o.t.Helper()
+	var specs *publisher.SpecsMoved
+	if !errors.As(err, &specs) {
+		return false
+	}
+	o.do(o.def.Name, o.id, &specs.Record)
+	return true
+}
+
+// partitionBy asks for a table to be partitioned by terms such as day_1 of day.
+func (o *outside) partitionBy(terms ...record.PartitionTerm) {
+	o.t.Helper()
+	o.do(o.def.Name, o.id, &record.AlterSpec{Terms: terms})
+}
+
+// specs is what the catalog and the log have of specs.
+func (o *outside) specs() string {
+	o.t.Helper()
+	m := o.meta()
+	info, err := o.st.Table(o.def.Name)
+	o.must(err)
+	d := info.Definition
+	for i := range d.Specs {
+		theirs, err := m.Spec(int64(d.Specs[i].ID))
+		o.must(err)
+		if fmt.Sprint(theirs.Fields) != fmt.Sprint(d.Specs[i].Fields) {
+			o.t.Errorf("spec %d is %v in the catalog, %v in the log", i, theirs.Fields, d.Specs[i].Fields)
+		}
+	}
+	return fmt.Sprintf("%d of %d specs, last field %d; %d of %d, %d", m.DefaultSpec, len(m.Specs), m.LastPartitionID, d.DefaultSpec, len(d.Specs), d.LastPartitionID)
+}
+
+func (o *outside) wantSpecs(want string) {
+	o.t.Helper()
+	if got := o.specs(); got != want {
+		o.t.Errorf("%s; want %s", got, want)
+	}
+}
+
+var dayTuple = schemas.EncodeTuple([][]byte{{7, 0, 0, 0}})
+
+// TestRemoteSpecs: T7 in an outside catalog, whose answers are lost now and then.
+func TestRemoteSpecs(t *testing.T) {
+	o := newOutside(t, definition())
+	ids := o.append([]newFile{{rows: 9}}, nil)
+	o.publish(o.freeze())
+	o.partitionBy(record.PartitionTerm{Column: "day", Transform: schemas.Identity, Name: "day"})
+	ids = append(ids, o.append([]newFile{{rows: 4, spec: 1, partition: dayTuple}}, map[uint64][]uint32{ids[0]: {1}})...)
+	lost := true
+	o.cat.After = func() error {
+		if lost {
+			lost = false
+			return restclient.ErrUnknown
+		}
+		return nil
+	}
+	o.publish(o.freeze())
+	o.wantSpecs("1 of 2 specs, last field 1000; 1 of 2, 1000")
+	o.append(nil, map[uint64][]uint32{ids[0]: {2}, ids[1]: {3}})
+	o.publish(o.freeze())
+	// A change of nothing else, there and back.
+	o.partitionBy()
+	lost = true
+	r, _ := o.publish(o.freeze())
+	if r.Committed.SnapshotID != 0 {
+		t.Errorf("a snapshot without files: %+v", r.Committed)
+	}
+	o.wantSpecs("0 of 2 specs, last field 1000; 0 of 2, 1000")
+	o.partitionBy(record.PartitionTerm{Column: "day", Transform: schemas.Bucket, N: 3, Name: "day_bucket"}, record.PartitionTerm{Column: "day", Transform: schemas.Identity, Name: "day"})
+	o.publish(o.freeze())
+	o.wantSpecs("2 of 3 specs, last field 1001; 2 of 3, 1001")
+	o.checkAll()
+}
+
+// TestRemoteForeignSpecs: another writer partitions the table otherwise (T8).
+func TestRemoteForeignSpecs(t *testing.T) {
+	o := newOutside(t, definition())
+	ids := o.append([]newFile{{rows: 9}}, nil)
+	o.publish(o.freeze())
+	theirs := byDay(1)
+	o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&theirs), restcat.SetDefaultSpec(1)))
+	o.append([]newFile{{rows: 2}}, map[uint64][]uint32{ids[0]: {1}})
+	if _, tries := o.publish(o.freeze()); tries != 2 {
+		t.Errorf("%d tries", tries)
+	}
+	o.wantSpecs("1 of 2 specs, last field 1001; 1 of 2, 1001")
+	o.append([]newFile{{rows: 4, spec: 1, partition: dayTuple}}, nil)
+	o.publish(o.freeze())
+
+	// Their default and a change of ours that is frozen already: theirs stays.
+	o.do(o.def.Name, o.id, &record.AlterTable{Set: []schemas.Property{property("owner", "us")}})
+	f := o.freeze()
+	o.cat.Before = func() error {
+		o.cat.Before = nil
+		o.must(o.cat.Foreign(o.ident, restcat.SetDefaultSpec(0)))
+		return nil
+	}
+	o.publish(f)
+	o.append([]newFile{{rows: 1}}, nil)
+	o.publishAll()
+	o.wantSpecs("0 of 2 specs, last field 1001; 0 of 2, 1001")
+
+	// One that we cannot write stops the table while it is the default.
+	for _, x := range []struct {
+		spec schemas.Spec
+		want string
+	}{
+		{schemas.Spec{ID: 2, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1002, Name: "id", Transform: schemas.Identity}}}, `field "id" shows values of the key`},
+		{schemas.Spec{ID: 3, Fields: []schemas.PartitionField{{SourceID: 2, FieldID: 1001, Name: "n", Transform: schemas.Identity}}}, "it has the id 3, the next one is 2"},
+	} {
+		o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&x.spec), restcat.SetDefaultSpec(x.spec.ID)))
+		o.append([]newFile{{rows: 1}}, nil)
+		f = o.freeze()
+		if _, err := o.pub.Publish(ctx, f); !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "so that spec 0 is the default one again") {
+			t.Errorf("spec %d: %v", x.spec.ID, err)
+		}
+		o.must(o.cat.Foreign(o.ident, restcat.SetDefaultSpec(0)))
+		o.publish(f)
+	}
+	o.checkAll()
+}
+
+// TestRemoteSpecTaken: ours waits for its cut while another writer gives its id
+// to another one.
+func TestRemoteSpecTaken(t *testing.T) {
+	o := newOutside(t, definition())
+	o.append([]newFile{{rows: 9}}, nil)
+	o.publish(o.freeze())
+	o.partitionBy(record.PartitionTerm{Column: "day", Transform: schemas.Identity, Name: "day"})
+	theirs := schemas.Spec{ID: 1, Fields: []schemas.PartitionField{{SourceID: 2, FieldID: 1000, Name: "name", Transform: schemas.Identity}}}
+	o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&theirs), restcat.SetDefaultSpec(1)))
+	_, err := o.pub.Publish(ctx, o.freeze())
+	if !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), "another one than ours of that id") {
+		t.Errorf("it stops with: %v", err)
+	}
+	if m := o.meta(); len(m.Specs) != 2 {
+		t.Errorf("%d specs", len(m.Specs))
+	}
+}
