@@ -104,7 +104,7 @@ func TestFlippedBits(t *testing.T) {
 				t.Fatal(err)
 			}
 			what := fmt.Sprintf("bit %d of %d of the %s %s", bit, len(was)*8, f.kind, f.path)
-			heard := false
+			heard, avro := false, strings.HasPrefix(f.kind, "manifest")
 			try := func(args ...string) bool {
 				t.Helper()
 				code, _, errs := varve(t, args...)
@@ -113,6 +113,7 @@ func TestFlippedBits(t *testing.T) {
 					return true
 				case code != exitFailed && code != exitDiffers && code != exitUsage:
 					t.Errorf("%s: varve %s: exit code %d: %s", what, args[0], code, errs)
+				case avro && args[0] != "replay": // without a checksum: what it lists instead is told, or what reads it
 				case !strings.Contains(errs, filepath.Base(f.path)) && !strings.Contains(errs, f.kind):
 					t.Errorf("%s: varve %s does not name it: %s", what, args[0], errs)
 				}
