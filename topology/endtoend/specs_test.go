@@ -151,6 +151,15 @@ func TestChangedSpecs(t *testing.T) {
 	if c.completed == 0 || c.released > 0 {
 		t.Errorf("jobs: %+v", c)
 	}
+	v, err := topology.Verify(ctx, topology.VerifyOptions{
+		Brokers: n.Brokers(), Data: o.Data, Deployment: topology.DefaultDeployment, Store: n.Store(), Scratch: t.TempDir(), Deep: true, Full: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range v.Findings {
+		t.Errorf("verify: %s: %s", x.Check, x.What)
+	}
 	location := n.Store().Location("")
 	stop(t, n)
 	audit(t, o.Data, h)
