@@ -56,7 +56,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
 		record.TypeExpireSnapshots: 1, record.TypeRollback: 1, record.TypeDeleteWhere: 1, record.TypeRowsFound: 1,
-		record.TypeAddFiles: 1, record.TypeSplitPartition: 1, record.TypeExtendTree: 1, record.TypeAlterSpec: 1, record.TypeCatalogSpecs: 1,
+		record.TypeAddFiles: 1, record.TypeForeignSnapshot: 1, record.TypeSplitPartition: 1, record.TypeExtendTree: 1, record.TypeAlterSpec: 1, record.TypeCatalogSpecs: 1,
 	},
 }
 
@@ -436,6 +436,8 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.catalogSpecs(r, tab, v.(*record.CatalogSpecs), msg)
 	case record.TypeAddFiles:
 		return s.addFiles(r, tab, env, v.(*record.AddFiles))
+	case record.TypeForeignSnapshot:
+		return s.foreignSnapshot(r, tab, v.(*record.ForeignSnapshot))
 	case record.TypeDeletePositions:
 		return s.deletePositions(r, tab, v.(*record.DeletePositions))
 	case record.TypeDeleteWhere:

@@ -28,6 +28,7 @@ type FrozenFile struct {
 	Record    int64      // offset of the AppendRows that added it
 	Epoch     int64      // of that AppendRows' shard: the file's name holds it
 	Name      [16]byte   // of a file that a job wrote; zeros: ingest wrote it
+	Path      string     // of a file that another writer brought, else empty
 	Moved     bool       // Removed since a job rewrote it
 	Body      record.Ref // erasable body with the file's metrics
 	Dead      []byte     // position set at the build offset, nil: none
@@ -45,6 +46,15 @@ func (x *FrozenFile) FileName(tableID int64) string {
 		return schemas.JobFileName(x.Name)
 	}
 	return schemas.DataFileName(tableID, x.Epoch, FileCounter(x.ID))
+}
+
+// At is the location of a data file of a table at a location: its name follows from what the
+// state knows, or another writer gave it.
+func (x *FrozenFile) At(table string, tableID int64) string {
+	if x.Path != "" {
+		return x.Path
+	}
+	return table + "/data/" + x.FileName(tableID)
 }
 
 // MetricsID is the number by which the file's body names it.
@@ -439,6 +449,18 @@ func (s *Store) leavePartition(t *table, f *fileEntry) error {
 	return s.del(binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(f.tuple)), f.id))
 }
 
+// joinPartition enters a file in its partition's list again.
+func (s *Store) joinPartition(t *table, f *fileEntry) error {
+	spec, _, err := tupleOf(s.get, t.id, f.tuple)
+	if err != nil {
+		return err
+	}
+	if x := t.def.Spec(spec); x == nil || len(x.Fields) == 0 {
+		return nil
+	}
+	return s.set(binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(f.tuple)), f.id), nil)
+}
+
 func encVector(e *enc, v *Vector) {
 	e.str(v.Puffin)
 	e.i(v.Offset)
@@ -507,16 +529,11 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	if f.Definition, err = decodeDefinition(def); err != nil {
 		return nil, err
 	}
-	f.Deployment, f.Partition = s.head.Deployment, s.head.Partition
 	tab, err := s.tableByID(tableID)
 	if err != nil {
 		return nil, err
 	}
-	f.Known = Known{Definition: tab.def, Ahead: tab.defChange > tab.defFrozen, Held: slices.Clone(tab.held), TimestampMs: tab.head.TimestampMs}
-	for i := range tab.snapshots {
-		f.Known.Retained = append(f.Known.Retained, tab.snapshots[i].ID)
-	}
-	if err := s.liveManifests(tableID, f.Manifests); err != nil {
+	if err := s.fillKnown(tab, f); err != nil {
 		return nil, err
 	}
 	moved := map[int64]int64{}
@@ -539,10 +556,43 @@ func (s *Store) Frozen(tableID int64) (*FrozenCut, error) {
 	return f, nil
 }
 
+// fillKnown fills what is as of now, and not frozen.
+func (s *Store) fillKnown(t *table, f *FrozenCut) error {
+	f.Deployment, f.Partition = s.head.Deployment, s.head.Partition
+	f.Known = Known{Definition: t.def, Ahead: t.defChange > t.defFrozen, Held: slices.Clone(t.held), TimestampMs: t.head.TimestampMs}
+	for i := range t.snapshots {
+		f.Known.Retained = append(f.Known.Retained, t.snapshots[i].ID)
+	}
+	return s.liveManifests(t.id, f.Manifests)
+}
+
+// Committed is a table's head as a cut without changes would have it for its base,
+// nil when a cut is pending, or files are held, or nothing was ever committed: who
+// looks at an outside catalog holds it against that (H2).
+func (s *Store) Committed(tableID int64) (*FrozenCut, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.tableByID(tableID)
+	if err != nil || t == nil || t.dropped || t.pending != nil || t.filesHeld() || t.head.Build < 0 {
+		return nil, err
+	}
+	f := &FrozenCut{TableID: tableID, Cut: t.head.Build, Build: t.head.Build, TimeMs: s.head.TimeMs, Definition: t.def, Head: t.head, Manifests: map[int64]string{}}
+	return f, s.fillKnown(t, f)
+}
+
 // describe fills what a file's entry refers to.
 func describe(get getter, tableID int64, x *FrozenFile, ordinal uint32) error {
 	var err error
 	if x.SpecID, x.Partition, err = tupleOf(get, tableID, ordinal); err != nil {
+		return err
+	}
+	if IsForeign(x.ID) {
+		x.Epoch = -1
+		b, err := get(foreignKey(tableID, x.ID))
+		if err == nil && len(b) == 0 {
+			err = fmt.Errorf("%w: the path of file %d", ErrCorrupt, x.ID)
+		}
+		x.Path = string(b)
 		return err
 	}
 	if x.ID>>writerShift == 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 )
 
-// openAdd is an AddFiles of a keyed table whose files some shard has not taken
-// (H1).
+// openAdd is an AddFiles or ForeignSnapshot of a keyed table whose files some
+// shard has not taken (H1).
 type openAdd struct {
 	offset int64
 	first  uint64 // file id of the first
@@ -117,9 +117,13 @@ func (s *Store) releaseHeld(r *Record, t *table) error {
 		a := &t.adds[n]
 		n++
 		t.dirty = true
-		t.lastChange, t.changed = r.Offset, true
+		of := record.TypeForeignSnapshot // readers see those files already
+		if !IsForeign(a.first) {
+			of = record.TypeAddFiles
+			t.lastChange, t.changed = r.Offset, true
+		}
 		s.effect('h', t.id, a.offset)
-		if err := s.derive(r, t, record.TypeAddFiles, record.ReasonNone, a.offset); err != nil {
+		if err := s.derive(r, t, of, record.ReasonNone, a.offset); err != nil {
 			return err
 		}
 	}

@@ -164,6 +164,8 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 			return record.FileTaken, nil
 		case f.manifest == 0:
 			return record.NotPublished, nil
+		case IsForeign(f.id):
+			return record.NotSorted, nil
 		case ref.hi == 0:
 			return record.BadRange, nil
 		case ref.state == partMoved:

@@ -106,7 +106,7 @@ func (b *restore) check() (part, item int64, _ error) {
 	prev := uint64(0)
 	for i := range x.Files {
 		f := &x.Files[i]
-		if f.File <= prev || f.Manifest < 0 || int(f.Manifest) >= len(x.Manifests) || len(f.Name) != 0 && len(f.Name) != 16 {
+		if f.File <= prev || IsForeign(f.File) || f.Manifest < 0 || int(f.Manifest) >= len(x.Manifests) || len(f.Name) != 0 && len(f.Name) != 16 {
 			return rollbackFile, int64(i), nil
 		}
 		prev = f.File
@@ -301,14 +301,8 @@ func (b *restore) keep(c *chunk, f *fileEntry, x *record.KeptFile) error {
 		f.gone, f.left = false, 0
 		c.gone.clear(bit)
 		c.out.clear(bit)
-		spec, _, err := tupleOf(s.get, t.id, f.tuple)
-		if err != nil {
+		if err := s.joinPartition(t, f); err != nil {
 			return err
-		}
-		if sp := t.def.Spec(spec); sp != nil && len(sp.Fields) > 0 {
-			if err := s.set(binary.BigEndian.AppendUint64(key16(keyMembers, uint64(t.id), uint64(f.tuple)), f.id), nil); err != nil {
-				return err
-			}
 		}
 		s.effect('u', int64(f.id))
 	}

@@ -42,6 +42,9 @@ func decodeLeft(kind record.Garbage, left int64, id uint64, b []byte) (*leftObje
 // fileLeft notes that the cut of a build offset takes a file out.
 func (s *Store) fileLeft(t *table, f *fileEntry, build int64) error {
 	f.left = build
+	if IsForeign(f.id) {
+		return nil // whoever wrote it may need it elsewhere: it is not ours to delete
+	}
 	x := leftObject{kind: record.GarbageFile, left: build, id: f.id, since: f.record}
 	if f.manifest == 0 {
 		x.since = build // no snapshot ever listed it
@@ -335,7 +338,7 @@ func (s *Store) leftPath(t *table, x *leftObject) (string, error) {
 	if err := describe(s.get, t.id, &y, f.tuple); err != nil {
 		return "", err
 	}
-	return t.def.Location + "/data/" + y.FileName(t.id), nil
+	return y.At(t.def.Location, t.id), nil
 }
 
 // Collection is an accepted CollectFiles whose objects are not deleted yet.

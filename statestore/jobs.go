@@ -333,7 +333,7 @@ func (s *Store) dispatchInput(t *table, in *jobInput) (y record.DispatchInput, s
 		return y, 0, err
 	}
 	return record.DispatchInput{
-		File: f.id, Path: t.def.Location + "/data/" + x.FileName(t.id), Rows: f.rows, Bytes: f.bytes, Lo: in.lo, Hi: in.hi,
+		File: f.id, Path: x.At(t.def.Location, t.id), Rows: f.rows, Bytes: f.bytes, Lo: in.lo, Hi: in.hi,
 		FirstRowID: f.rowID, Sequence: f.sequence,
 	}, x.SpecID, nil
 }

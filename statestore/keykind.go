@@ -14,7 +14,7 @@ var keyKinds = map[byte]string{
 	keyTupleOf: "partition value's number", keyMembers: "partition's files", keyEpoch: "writer's epoch", keyManifest: "replaced manifest",
 	keyLive: "live manifest", keyRequest: "request", keyRequestAt: "request's offset", keyFrozen: "frozen cut", keyJob: "open job",
 	keyBase: "job's dead rows", keyDone: "completed job", keyGarbage: "object that left", keyPuffin: "Puffin file", keyCollect: "collection",
-	keyGiven: "name of an added file", keyNode: "node of the tree", keyParts: "references to a file", keySeparators: "separators of the tree",
+	keyGiven: "name of an added file", keyForeign: "path of another writer's file", keyNode: "node of the tree", keyParts: "references to a file", keySeparators: "separators of the tree",
 }
 
 // KeyKind names what a key of Dump holds, and the table that it is of; -1: of

@@ -14,6 +14,7 @@ type manifestEntry struct {
 	uses   int64  // files, vectors and moved numbers that name this number
 	since  int64  // build offset of the snapshot that first listed path
 
+	gone  bool // nothing lists it any more, and no manifest took its place
 	space byte // where the database has it, 0: nowhere
 	dirty bool
 }
@@ -138,6 +139,33 @@ func (m *manifestNumbers) use(n, delta int64) error {
 	return nil
 }
 
+// settle takes out, in memory alone, the moved numbers that nothing names any more.
+func (m *manifestNumbers) settle() error {
+	var open []int64 // ascending
+	for n := range m.entries {
+		open = append(open, n)
+	}
+	slices.Sort(open)
+	for len(open) > 0 {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		e := m.entries[n]
+		if e.uses < 0 {
+			return fmt.Errorf("manifest %d is named %d times", n, e.uses)
+		}
+		if !e.dirty || e.target == 0 || e.uses > 0 {
+			continue
+		}
+		if err := m.use(e.target, -1); err != nil {
+			return err
+		}
+		if at, found := slices.BinarySearch(open, e.target); !found {
+			open = slices.Insert(open, at, e.target)
+		}
+	}
+	return nil
+}
+
 // write brings the changes to the database. What a number points to is lower
 // than it: from the highest down each is looked at once.
 func (m *manifestNumbers) write() error {
@@ -157,7 +185,12 @@ func (m *manifestNumbers) write() error {
 			return fmt.Errorf("%w: manifest %d is named %d times", ErrCorrupt, n, e.uses)
 		}
 		space := byte(keyLive)
-		if e.target != 0 {
+		if e.gone {
+			if e.uses != 0 || e.target != 0 {
+				return fmt.Errorf("%w: manifest %d, which left, is named %d times", ErrCorrupt, n, e.uses)
+			}
+			space = 0
+		} else if e.target != 0 {
 			space = keyManifest
 			if e.uses == 0 {
 				space = 0

@@ -161,6 +161,7 @@ type FileInfo struct {
 	Gone      bool     // every row is dead, or a job has carried the rows over
 	Left      int64    // of one that is gone: build offset from which on no snapshot lists it, 0: the next cut takes it out
 	Name      [16]byte // of a file that a job wrote; zeros: ingest wrote it
+	Path      string   // of a file that another writer brought, else empty
 	Job       bool     // an open job holds it
 	Moved     bool     // a job has carried its rows over
 	Published bool
@@ -169,6 +170,12 @@ type FileInfo struct {
 	Dead      []byte // position set of what died or moved (F7), nil: none
 	Vector    *Vector
 	Parts     []PartInfo // the references to it, nil: it is one, on the root
+}
+
+// At is the location of the file, of a table at a location.
+func (f *FileInfo) At(table string, tableID int64) string {
+	x := FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name, Path: f.Path}
+	return x.At(table, tableID)
 }
 
 // Files calls fn with a table's data files by id.
@@ -227,7 +234,7 @@ func (s *Store) fileInfo(tableID int64, c *chunk, e *fileEntry) (*FileInfo, erro
 	}
 	f := &FileInfo{
 		ID: e.id, Rows: e.rows, Bytes: e.bytes, SpecID: x.SpecID, Partition: x.Partition, Record: e.record, Epoch: x.Epoch,
-		Gone: e.gone, Left: e.left, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence, Name: x.Name,
+		Gone: e.gone, Left: e.left, Published: e.manifest != 0, RowID: e.rowID, Sequence: e.sequence, Name: x.Name, Path: x.Path,
 	}
 	if id := c.job(e.id); id != nil {
 		b, err := s.stored(jobKey(keyJob, tableID, *id))

@@ -29,7 +29,7 @@ import (
 // its last command every log is applied again, in other batches, by stores that
 // are opened anew and that crash: all must end with the same state and hash.
 func TestScripts(t *testing.T) {
-	seen := map[record.Reason]bool{record.HeadMoved: true} // no rule of version 1 gives it
+	seen := map[record.Reason]bool{}
 	files := 0
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if filepath.Ext(path) == ".md" {
@@ -484,6 +484,8 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = &record.FilesCollected{Collect: a.num("collect", 0)}
 	case "add-files":
 		v = addFilesFrom(a)
+	case "foreign":
+		v = s.foreignFrom(t, a)
 	case "positions":
 		v = &record.DeletePositions{Deletes: s.appendFrom(a).Deletes}
 	case "again":

@@ -49,6 +49,8 @@ type directory struct {
 	// settled are requests that the entry whose outcome comes next has settled:
 	// their outcomes go before its own (A5).
 	settled []int64
+	// taken are likewise commits of other writers whose files every shard has taken.
+	taken   []int64
 	divided bool // likewise a table's topic (A6)
 }
 
@@ -248,13 +250,15 @@ func (d *directory) fold(x *processors.Decided) error {
 	if m.Derived {
 		if m.Type == record.TypeReshard {
 			d.divided = true
+		} else if m.Type == record.TypeForeignSnapshot {
+			d.taken = append(d.taken, m.Outcome.Numbers...) // readers see those files already
 		} else if m.Outcome.Code == record.Settled && len(m.Outcome.Numbers) > 0 {
 			d.settled = append(d.settled, m.Outcome.Numbers[0])
 		}
 		return nil
 	}
-	settled, divided := d.settled, d.divided
-	d.settled, d.divided = nil, false
+	settled, taken, divided := d.settled, d.taken, d.divided
+	d.settled, d.taken, d.divided = nil, nil, false
 	if m.Offset <= d.head.Offset {
 		return nil
 	}
@@ -266,6 +270,17 @@ func (d *directory) fold(x *processors.Decided) error {
 		if divided {
 			d.change(m, func(t *statestore.TableInfo) { t.Divide(m.Offset) })
 		}
+	}
+	if m.Type == record.TypeCut && m.Outcome.Reason == record.NothingToCut {
+		d.change(m, func(t *statestore.TableInfo) { t.Changes = false })
+	}
+	if len(taken) > 0 {
+		d.change(m, func(t *statestore.TableInfo) {
+			t.Held = slices.DeleteFunc(slices.Clone(t.Held), func(o int64) bool { return slices.Contains(taken, o) })
+			if len(t.Held) == 0 && t.Pending == nil {
+				t.Changes = t.LastChange > t.Head.Through
+			}
+		})
 	}
 	if len(settled) > 0 {
 		d.change(m, func(t *statestore.TableInfo) {
@@ -321,6 +336,23 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 				t.Held, t.Changes = append(slices.Clone(t.Held), m.Offset), false
 			} else {
 				t.LastChange, t.Changes = m.Offset, true
+			}
+		})
+		return nil
+	case record.TypeForeignSnapshot:
+		d.change(m, func(t *statestore.TableInfo) {
+			n := m.Outcome.Numbers
+			if len(n) <= record.ForeignTo {
+				return
+			}
+			t.Head.Build, t.Head.SnapshotID, t.Pending = m.Offset, n[record.ForeignTo], nil
+			t.Files += n[record.ForeignAdded] - n[record.ForeignRemoved]
+			if m.Outcome.Changed {
+				t.LastChange = m.Offset
+			}
+			t.Changes = t.LastChange > t.Head.Through
+			if n[record.ForeignHeld] != 0 {
+				t.Held, t.Changes = append(slices.Clone(t.Held), m.Offset), false
 			}
 		})
 		return nil

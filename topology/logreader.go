@@ -35,6 +35,9 @@ type ReaderOptions struct {
 	// MaxWait is how long a broker holds a fetch that has nothing to bring. Default: 500 ms. New records end
 	// it at once.
 	MaxWait time.Duration
+	// admin, if any, is asked for the partition's offsets. Default: one of its own,
+	// for this time.
+	admin *Admin
 }
 
 // LogRecord is a record as read. Its bytes are not reused and may be kept.
@@ -79,11 +82,14 @@ func OpenLogReader(ctx context.Context, o ClientOptions, r ReaderOptions) (*LogR
 	if r.MaxWait <= 0 {
 		r.MaxWait = 500 * time.Millisecond
 	}
-	a, err := NewAdmin(o)
-	if err != nil {
-		return nil, err
+	a := r.admin
+	if a == nil {
+		var err error
+		if a, err = NewAdmin(o); err != nil {
+			return nil, err
+		}
+		defer a.Close()
 	}
-	defer a.Close()
 	offsets, err := a.Offsets(ctx, r.Topic)
 	if err != nil {
 		return nil, err

@@ -98,6 +98,9 @@ type NodeOptions struct {
 	// Remote, if any, is the outside catalog that tables are published to.
 	// Default: the tables' own folders.
 	Remote *restclient.Options
+	// LookEvery is how often a table that has nothing to publish is looked at there.
+	// Default: DefaultLookEvery.
+	LookEvery time.Duration
 	// Jobs say how compaction jobs are planned and executed.
 	Jobs JobOptions
 	// Garbage says when what no reader reaches any more is deleted.

@@ -640,6 +640,12 @@ func (n *Conn) pause(ctx context.Context) error {
 	return n.stopped()
 }
 
+// waitsForShards says that changes wait for files which shards have still to take: no
+// cut is made before (C1).
+func waitsForShards(t *statestore.TableInfo) bool {
+	return len(t.Held) > 0 && slices.ContainsFunc(t.Shards, func(s statestore.ShardInfo) bool { return !s.Retired })
+}
+
 // WaitVisible waits until a committed snapshot, or commit of metadata, holds
 // what the log offset changed.
 func (n *Conn) WaitVisible(ctx context.Context, table string, offset int64) error {
@@ -648,7 +654,7 @@ func (n *Conn) WaitVisible(ctx context.Context, table string, offset int64) erro
 		if err != nil {
 			return err
 		}
-		if t.Head.Through >= offset || t.Pending == nil && !t.Changes {
+		if t.Head.Through >= offset || t.Pending == nil && !t.Changes && !waitsForShards(t) {
 			return nil
 		}
 		if n.stuck != nil {

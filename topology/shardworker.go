@@ -18,6 +18,8 @@ import (
 
 const (
 	shardTick = 10 * time.Millisecond
+	// idleTick is that of a shard that waits for nothing: what comes wakes it.
+	idleTick = 100 * time.Millisecond
 	// sourcePoll is the most records that one hand-over to a shard holds.
 	sourcePoll = 8192
 	// sourceQueue and decidedQueue bound what was read and not yet taken.
@@ -29,7 +31,23 @@ const (
 	// be many times as large when they are unpacked.
 	sourceFetch  = 4 << 20
 	decidedQueue = 8
+	// sourceWait is how long a broker holds a fetch that has nothing to bring; new
+	// records end it at once.
+	sourceWait = time.Second
+	// feedWait is how long a shard's readers wait at a time for what may come.
+	feedWait = time.Second
+	// fetchRoom is what the fetches of all sources may bring together, but for
+	// leastFetch each.
+	fetchRoom  = 64 << 20
+	leastFetch = 128 << 10
 )
+
+// fetchBytes is what one fetch of a source that is opened now may bring.
+func (n *Node) fetchBytes() int32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return int32(min(sourceFetch, max(leastFetch, fetchRoom/max(1, len(n.shards)))))
+}
 
 // ShardStatus is where one owned shard stands.
 type ShardStatus struct {
@@ -370,7 +388,7 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 		defer readers.Done()
 		defer w.decided.close()
 		for readCtx.Err() == nil {
-			ds, err := w.decided.poll(readCtx, 100*time.Millisecond)
+			ds, err := w.decided.poll(readCtx, feedWait)
 			if err != nil {
 				decidedErr <- err
 				return
@@ -403,7 +421,15 @@ func (w *shardWorker) run(ctx context.Context) (err error) {
 	}()
 	tick := time.NewTicker(shardTick)
 	defer tick.Stop()
+	idle := false
 	for {
+		if now := w.shard.Idle(); now != idle {
+			if idle = now; idle {
+				tick.Reset(idleTick)
+			} else {
+				tick.Reset(shardTick)
+			}
+		}
 		w.box.run()
 		w.mu.Lock()
 		noSource := w.noSource
@@ -522,8 +548,8 @@ func (f *sourceFeed) open(ctx context.Context, from int64) (*LogReader, error) {
 	c := &f.w.cfg
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
 		r, err := OpenLogReader(ctx, f.w.n.client, ReaderOptions{
-			Topic: c.Shard.Topic, Partition: c.Shard.Partition, Offset: from, Committed: true, MaxWait: 100 * time.Millisecond,
-			MaxBytes: sourceFetch,
+			Topic: c.Shard.Topic, Partition: c.Shard.Partition, Offset: from, Committed: true, MaxWait: sourceWait,
+			MaxBytes: f.w.n.fetchBytes(), admin: f.w.n.admin,
 		})
 		switch {
 		case err == nil:
@@ -560,7 +586,7 @@ func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatc
 	high := int64(-1)
 	held := &ahead{freed: make(chan struct{}, 1)}
 	for ctx.Err() == nil {
-		rs, err := r.Poll(ctx, 100*time.Millisecond, sourcePoll)
+		rs, err := r.Poll(ctx, feedWait, sourcePoll)
 		switch {
 		case errors.Is(err, ErrOffsetOutOfRange):
 			err = f.lost(err)
@@ -596,3 +622,6 @@ func (f *sourceFeed) read(ctx context.Context, from int64, out chan<- sourceBatc
 		}
 	}
 }
+
+// BufferBytes is what the shards' buffers take now.
+func (n *Node) BufferBytes() int64 { return n.room.Held() }

@@ -308,6 +308,9 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 	if w.n.has(RolePublisher) {
 		pubs.Go(func() { w.collectMetadata(ctx) })
 		pubs.Go(func() { w.collecting(ctx) })
+		if w.n.remote != nil {
+			pubs.Go(func() { w.lookAround(ctx, &pubs) })
+		}
 	}
 	if w.desk != nil {
 		pubs.Go(func() { w.desk.run(ctx) })
@@ -483,6 +486,18 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 				continue
 			}
 		}
+		var head *publisher.HeadMoved
+		if errors.As(err, &head) {
+			// The log takes what others committed, and gives the cut up (H2).
+			w.log.Info("other writers committed to the table", "table", c.Table, "build", frozen.Build, "what", head.Why)
+			if err = w.takeForeign(ctx, c, frozen, head); err == nil {
+				wait = retryMin
+				continue
+			}
+			if ctx.Err() != nil {
+				return
+			}
+		}
 		w.n.metrics.publishFailed(c.Table, err)
 		w.setWaiting(c.TableID, err.Error())
 		if errors.Is(err, publisher.ErrForeign) || errors.Is(err, publisher.ErrInconsistent) {
@@ -498,7 +513,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		w.setStuck(c.TableID, nil)
 		w.log.Error("a cut could not be published", "table", c.Table, "build", frozen.Build, "attempt", attempt, "error", err)
 		// Each cause is recorded when it begins, and a long wait now and then.
-		if now := publisher.Cause(err); fact == nil && (now != cause || attempt&(attempt-1) == 0) {
+		if now := publisher.Cause(err); fact == nil && head == nil && (now != cause || attempt&(attempt-1) == 0) {
 			cause = now
 			w.append(ctx, c, &record.SnapshotFailed{Cut: frozen.Cut, Build: frozen.Build, Attempt: attempt, Cause: cause})
 		}

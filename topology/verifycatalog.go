@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
@@ -70,11 +69,7 @@ func (v *verifier) firstLook(table int64, path string) (bool, error) {
 
 // dataPath is the location of a data file.
 func dataPath(t *statestore.TableInfo, f *statestore.FileInfo) string {
-	name := schemas.DataFileName(t.ID, f.Epoch, statestore.FileCounter(f.ID))
-	if f.Name != [16]byte{} {
-		name = schemas.JobFileName(f.Name)
-	}
-	return t.Definition.Location + "/data/" + name
+	return f.At(t.Definition.Location, t.ID)
 }
 
 // catalog holds a table's state against its metadata, and that against the

@@ -296,6 +296,7 @@ func (a *app) configured(ctx context.Context, n *topology.Node, w *wish, embedde
 		if topic == "" {
 			topic = w.name
 		}
+		err = nil // there is no table yet
 		if sample == nil && w.options["route.by"] == "" {
 			sample, err = a.firstEvents(ctx, n.Brokers(), topic)
 		}

@@ -116,6 +116,9 @@ func statusObject(st *topology.Status, running bool, shards, groups *rowset) obj
 		if t.Pending != nil && t.Pending.Attempts > 0 {
 			failed, failure = failed+t.Pending.Attempts, t.Pending.LastCause
 		}
+		if n := len(t.Held); n > 0 {
+			waits = fmt.Sprintf("shards have still to take the keys of the files that came with %d records, from log offset %d on", n, t.Held[0])
+		}
 		if why := st.Waiting[t.Name]; why != "" {
 			waits = why
 		}

@@ -163,7 +163,7 @@ func (t *templates) close() {
 func (t *templates) tell(what, why string) {
 	if t.told[what] != why {
 		t.told[what] = why
-		t.a.log.Info("no table is made", "of", what, "why", why)
+		t.a.log.Warn("no table is made", "of", what, "why", why)
 	}
 }
 

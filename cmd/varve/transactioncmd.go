@@ -163,6 +163,15 @@ func what(d *processors.Decided) any {
 			rows += v.Items[i].Rows
 		}
 		return fmt.Sprintf("%d files of %d rows", len(v.Items), rows) + rejectedItems(d, len(v.Items))
+	case *record.ForeignSnapshot:
+		rows, to := int64(0), int64(0)
+		for i := range v.Files {
+			rows += v.Files[i].Rows
+		}
+		if n := len(v.Snapshots); n > 0 {
+			to = v.Snapshots[n-1].ID
+		}
+		return fmt.Sprintf("%d snapshots of others, up to %d: %d files of %d rows, %d files gone, %d vectors", len(v.Snapshots), to, len(v.Files), rows, len(v.Removed), len(v.Vectors))
 	case *record.DeletePositions:
 		return fmt.Sprintf("%d delete blocks", len(v.Deletes)) + rejectedItems(d, len(v.Deletes))
 	case *record.DeleteWhere:

@@ -525,9 +525,16 @@ func (s *Shard) fileKey(f fileInfo, id uint64) (string, error) {
 
 func (s *Shard) fileKeyIn(location string, f fileInfo, id uint64) (string, error) {
 	loc := location + "/data/"
-	if f.Name != [16]byte{} {
+	switch {
+	case f.Path != "":
+		key, ok := s.cfg.Store.Key(f.Path)
+		if !ok {
+			return "", fmt.Errorf("the file %s, which another writer brought, is not in the warehouse %s", f.Path, s.cfg.Store.Location(""))
+		}
+		return key, nil
+	case f.Name != [16]byte{}:
 		loc += schemas.JobFileName(f.Name)
-	} else {
+	default:
 		loc += schemas.DataFileName(s.cfg.TableID, f.Epoch, statestore.FileCounter(id))
 	}
 	key, ok := s.cfg.Store.Key(loc)

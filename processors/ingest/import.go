@@ -23,9 +23,10 @@ import (
 // log, rows of files and answers to requests: what was accepted above a record is
 // newer, in flight or not, and the events in the buffer come after it.
 
-// heldAdd is an AddFiles whose rows the index may not have.
+// heldAdd is an AddFiles or ForeignSnapshot whose rows the index may not have.
 type heldAdd struct {
-	Offset int64 // of the record: the place of its rows
+	Offset int64 // of the record
+	Place  int64 // of its rows in the log: the record's own offset, or less (H10)
 	TimeMs int64 // table time of the record
 	Files  []heldPart
 	Deaths []heldDeath // of their rows, until they were taken
@@ -123,7 +124,7 @@ func (s *Shard) added(ctx context.Context, d *processors.Decided) error {
 		return fmt.Errorf("the outcome of added files has %d numbers", len(m.Outcome.Numbers))
 	}
 	id := uint64(m.Outcome.Numbers[record.AddFirst])
-	h := heldAdd{Offset: m.Offset, TimeMs: m.TimeMs}
+	h := heldAdd{Offset: m.Offset, Place: m.Offset, TimeMs: m.TimeMs}
 	for i := range items {
 		if rejected[i] {
 			continue
@@ -134,6 +135,12 @@ func (s *Shard) added(ctx context.Context, d *processors.Decided) error {
 		h.Files = append(h.Files, heldPart{id, items[i].Rows})
 		id++
 	}
+	return s.hold(ctx, m, h)
+}
+
+// hold keeps added files until the shard takes them; one that nobody waits for
+// folds them at once (H8).
+func (s *Shard) hold(ctx context.Context, m *record.OutcomeMessage, h heldAdd) error {
 	if m.Offset > s.side.Offset && !slices.ContainsFunc(s.side.Held, func(x heldAdd) bool { return x.Offset == h.Offset }) {
 		s.side.Held = append(s.side.Held, h)
 	}
@@ -152,7 +159,7 @@ func (s *Shard) foldHeld(ctx context.Context, m *record.OutcomeMessage, offset i
 			continue // the index has them, and the side file what is owed
 		}
 		h.Folded = false // as it was when the record was folded first
-		p := passage{s: s, until: m.Offset, forgets: 0, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed}
+		p := passage{s: s, until: m.Offset + 1, forgets: 0, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed}
 		for _, f := range h.Files {
 			if err := p.read(ctx, h, f); err != nil {
 				return fmt.Errorf("the files added at log offset %d: %w", h.Offset, err)
@@ -327,7 +334,7 @@ type passage struct {
 
 // step is a row of a file, or a request's answer about a key, in the order of the log.
 type step struct {
-	keyindex.Entry          // Offset is the record's
+	keyindex.Entry          // Offset is the record's, or the place of the row
 	dead           bool     // a row that died
 	request        *request // nil: a row
 }
@@ -403,7 +410,7 @@ func (p *passage) byKey() error {
 // key judges the steps about one key.
 func (p *passage) key(f *keyindex.Found, steps []step) {
 	forget(f, p.forgets)
-	v := standing{Entry: f.Entry, present: f.Present, place: p.s.placeOf(f)}
+	v := standing{Entry: f.Entry, present: f.Present, place: p.s.placeOf(f), carried: p.s.carried(f)}
 	changed := false
 	for i := range steps {
 		x := &steps[i]
@@ -442,6 +449,7 @@ type standing struct {
 	keyindex.Entry
 	present bool
 	place   int64
+	carried bool // by a job: it was in a snapshot before anything that is held came
 }
 
 // losesTo: H6. Shards judge a key's rows apart, and only one of them knows what
@@ -457,7 +465,7 @@ func (v *standing) losesTo(x *step) bool {
 	case v.HasOrder && x.Order > v.Order:
 		return true
 	}
-	return x.Offset >= v.place
+	return v.carried && v.live() || x.Offset >= v.place
 }
 
 func (v *standing) live() bool { return v.present && !v.Tombstone() }
@@ -465,7 +473,7 @@ func (v *standing) live() bool { return v.present && !v.Tombstone() }
 // end leaves a tombstone at a place; 0: that of the append.
 func (v *standing) end(place, timeMs int64) {
 	v.Entry = keyindex.Entry{Key: v.Key, RowID: keyindex.NoRowID, HasOrder: v.HasOrder, Order: v.Order, Offset: place, Time: timeMs}
-	v.present, v.place = true, place
+	v.present, v.place, v.carried = true, place, false
 }
 
 // answer is what a request does to a key (A5, K9). It says whether it did anything.
@@ -516,6 +524,14 @@ func (s *Shard) placeOf(f *keyindex.Found) int64 {
 	return info.Record
 }
 
+// carried says whether a job wrote the file that holds a key's version. No job is
+// planned while a file is held, and jobs take published files alone: what they
+// carry is older than all that is held, also where its place is the later one (H10).
+func (s *Shard) carried(f *keyindex.Found) bool {
+	info, known := s.side.Files[f.File]
+	return f.Present && f.File != 0 && known && info.Path == "" && info.Record != info.Added
+}
+
 // read reads the keys of one file. One that is lost, or no Parquet, is passed
 // over once all of its rows are deleted: the way out for who cannot restore it.
 func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
@@ -553,7 +569,7 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 			}
 			continue
 		}
-		x.Offset = h.Offset
+		x.Offset = h.Place
 		p.steps = append(p.steps, x)
 	}
 	return nil

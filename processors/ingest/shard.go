@@ -614,6 +614,10 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok || m.Outcome.Code == record.Partly {
 			return s.added(ctx, d)
 		}
+	case record.TypeForeignSnapshot:
+		if ok {
+			return s.foreignCommits(ctx, d)
+		}
 	case record.TypeReshard:
 		if ok && m.Offset > s.cfg.Base {
 			v, err := s.content(ctx, d)

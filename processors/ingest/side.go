@@ -24,6 +24,7 @@ type fileInfo struct {
 	Epoch    int64    // of its AppendRows, -1: a job wrote it
 	FirstRow int64    // first row id, -1 while unpublished
 	Name     [16]byte // of a file that a job wrote
+	Path     string   // of a file that another writer brought
 	Moved    []moved  // by the jobs that rewrote it, or ranges of it, ascending
 }
 
@@ -48,7 +49,7 @@ type side struct {
 	// Debts are versions that lost to one of another shard when the topic was
 	// divided anew; the next append kills them. Killing one twice changes nothing.
 	Debts []killed
-	// Held are the AddFiles that the index may not have, ascending; Asked is since
+	// Held are the AddFiles and ForeignSnapshots that the index may not have, ascending; Asked is since
 	// when the shard is asked to take them, or is not.
 	Held  []heldAdd
 	Asked []asked
@@ -61,6 +62,7 @@ const (
 	sideForm = 3
 	owesForm = 4 // with debts
 	takeForm = 5 // with debts, held files and who is asked
+	pathForm = 6 // with these, and files of other writers
 )
 
 func newSide() *side { return &side{Offset: -1, IndexAt: -1, Files: map[uint64]fileInfo{}} }
@@ -73,13 +75,17 @@ func (s *side) encode() []byte {
 	if len(s.Held)+len(s.Asked) > 0 {
 		b[3] = takeForm
 	}
-	b = binary.AppendVarint(b, s.Offset)
-	b = binary.AppendVarint(b, s.IndexAt)
 	ids := make([]uint64, 0, len(s.Files))
 	for id := range s.Files {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
+	foreign := s.foreignFiles(ids)
+	if len(foreign) > 0 {
+		b[3] = pathForm
+	}
+	b = binary.AppendVarint(b, s.Offset)
+	b = binary.AppendVarint(b, s.IndexAt)
 	b = binary.AppendUvarint(b, uint64(len(ids)))
 	for _, id := range ids {
 		f := s.Files[id]
@@ -113,14 +119,17 @@ func (s *side) encode() []byte {
 			b = binary.AppendUvarint(b, uint64(k.pos))
 		}
 	}
-	if b[3] == takeForm {
+	if b[3] >= takeForm {
 		b = s.encodeHeld(b)
+	}
+	if b[3] == pathForm {
+		b = s.encodeForeign(b, foreign)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
 func decodeSide(b []byte) (*side, error) {
-	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] < sideForm || b[3] > takeForm ||
+	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] < sideForm || b[3] > pathForm ||
 		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errSide
 	}
@@ -161,8 +170,11 @@ func decodeSide(b []byte) (*side, error) {
 			s.Debts = append(s.Debts, killed{file, uint32(pos)})
 		}
 	}
-	if b[3] == takeForm && r.bad == nil {
+	if b[3] >= takeForm && r.bad == nil {
 		s.decodeHeld(r)
+	}
+	if b[3] == pathForm && r.bad == nil {
+		s.decodeForeign(r)
 	}
 	if r.bad != nil || r.r.Len() != 0 {
 		return nil, errSide

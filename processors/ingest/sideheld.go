@@ -45,6 +45,7 @@ func (s *side) decodeHeld(r *sideReader) {
 	last = -1
 	for n := r.count(); n > 0 && r.bad == nil; n-- {
 		h := heldAdd{Offset: r.varint(), TimeMs: r.varint(), Taken: r.varint(), Folded: r.flag()}
+		h.Place = h.Offset
 		if h.Offset <= last {
 			r.bad = errSide
 		}

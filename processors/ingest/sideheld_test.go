@@ -17,8 +17,8 @@ func TestSideKeepsHeldFiles(t *testing.T) {
 	s.Debts = []killed{{7, 3}}
 	s.Asked = []asked{{10, true}, {30, false}, {45, true}}
 	s.Held = []heldAdd{
-		{Offset: 20, TimeMs: 1000, Files: []heldPart{{5, 9}}, Taken: 48},
-		{Offset: 50, TimeMs: 2000, Files: []heldPart{{7, 100}, {8, 1}}, Deaths: []heldDeath{{55, 7, []byte{1, 2, 3}}, {60, 8, nil}}, Folded: true},
+		{Offset: 20, Place: 20, TimeMs: 1000, Files: []heldPart{{5, 9}}, Taken: 48},
+		{Offset: 50, Place: 50, TimeMs: 2000, Files: []heldPart{{7, 100}, {8, 1}}, Deaths: []heldDeath{{55, 7, []byte{1, 2, 3}}, {60, 8, nil}}, Folded: true},
 	}
 	s.Held[1].Deaths[1].Set = []byte{}
 	b := s.encode()
@@ -51,7 +51,7 @@ func FuzzSideHeld(f *testing.F) {
 	}
 	s := newSide()
 	s.Asked = []asked{{4, true}}
-	s.Held = []heldAdd{{Offset: 5, Files: []heldPart{{7, 2}}, Deaths: []heldDeath{{6, 7, []byte{1}}}}}
+	s.Held = []heldAdd{{Offset: 5, Place: 5, Files: []heldPart{{7, 2}}, Deaths: []heldDeath{{6, 7, []byte{1}}}}}
 	b := s.encode()
 	f.Add(b[4 : len(b)-4])
 	f.Fuzz(func(t *testing.T, body []byte) {

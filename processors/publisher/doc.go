@@ -35,4 +35,19 @@
 // manifests, lists and Puffins are the same on replay; the metadata is the
 // catalog's (C7). Nothing can hold a tag that is made between our reading and
 // our commit: where that commit expires what it names, the tag may go.
+//
+// # Commits of others
+//
+// Where other writers committed to main above our head, Publish and Look tell a
+// *HeadMoved (H2). ForeignSnapshot then compares what both heads list: manifests
+// that both list are not read. Of those that differ it takes the live entries, by
+// path, and makes of them which files were added, which left, whose entry another
+// manifest lists now, and which vectors are new, with the positions that their
+// older ones lack. Each added file's footer is read: rows, columns, field ids. The
+// caller appends the record; apply judges it by the state (H10), gives the pending
+// cut up, and holds the added files until every shard has taken their keys. What
+// cannot be taken in is ErrForeign, and says what was found and the ways out (H11).
+//
+// The record needs no metrics: manifests that list such files are kept, or written
+// anew from their entries as they are.
 package publisher

@@ -97,11 +97,13 @@ func (p *listReader) read(ctx context.Context, st *statestore.Store) error {
 	var paths []string
 	var sizes []int64
 	if err := st.Files(p.t.ID, func(f *statestore.FileInfo) error {
-		x := statestore.FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name}
-		path := p.t.Definition.Location + "/data/" + x.FileName(p.t.ID)
+		path := f.At(p.t.Definition.Location, p.t.ID)
 		at, ok := files[path]
 		if !ok {
 			return nil
+		}
+		if f.Path != "" {
+			return fmt.Errorf("it lists %s, which another writer brought: a table is not rolled back to a snapshot with such files", path)
 		}
 		delete(files, path)
 		k := record.KeptFile{File: f.ID, Rows: f.Rows, FirstRowID: at.rowID, Record: f.Record, Epoch: f.Epoch, Manifest: at.manifest}

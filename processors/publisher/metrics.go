@@ -14,7 +14,7 @@ import (
 
 // dataPath is a data file's location.
 func dataPath(f *statestore.FrozenCut, x *statestore.FrozenFile) string {
-	return f.Definition.Location + "/data/" + x.FileName(f.TableID)
+	return x.At(f.Definition.Location, f.TableID)
 }
 
 // addedFiles makes the manifest entries' files of all added files. Their

@@ -71,7 +71,7 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 			return Result{Committed: p.remoteCommitted(f, meta, t)}, nil // the answer was lost
 		}
 	}
-	if err := checkMain(f, id, meta); err != nil {
+	if err := checkMain(f, id, meta, p.location(t)); err != nil {
 		return Result{}, err
 	}
 	if err := meta.CheckWritable(); err != nil {
@@ -162,9 +162,9 @@ func reaches(meta *iceberg.Metadata, from, to int64) bool {
 	return false
 }
 
-// checkMain stops a table whose branch main another writer moved (H4). Whoever
-// imports such commits comes later.
-func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata) error {
+// checkMain tells a *HeadMoved of a branch main to which another writer committed
+// (H2), and stops a table whose main does not descend from ours (H4).
+func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata, at string) error {
 	main := mainOf(meta)
 	if main == f.Head.SnapshotID {
 		return nil
@@ -179,9 +179,22 @@ func checkMain(f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Met
 	case isOurs(f, s):
 		return fmt.Errorf("%w: branch main of the table %s is at our snapshot %d, the log says %d: it was rolled back, or another deployment with this identity publishes; set it to %d",
 			ErrForeign, id, main, f.Head.SnapshotID, f.Head.SnapshotID)
+	case reaches(meta, main, f.Head.SnapshotID) && f.Rollback != 0:
+		return fmt.Errorf("%w: another writer committed snapshot %d (%s) to branch main of the table %s, and the log has rolled the table back to %d meanwhile; set main back to our %d, or to %d",
+			ErrForeign, main, s.Operation, id, f.Rollback, f.Head.SnapshotID, f.Rollback)
 	case reaches(meta, main, f.Head.SnapshotID):
-		return fmt.Errorf("%w: another writer committed snapshot %d (%s) to branch main of the table %s, above our %d; such commits cannot be taken in yet: set main back to %d, and commit to a branch, or through varve",
-			ErrForeign, main, s.Operation, id, f.Head.SnapshotID, f.Head.SnapshotID)
+		if err := meta.CheckWritable(); err != nil {
+			return fmt.Errorf("%w: %w", ErrForeign, err)
+		}
+		// Columns and specs that others' files need the log has first.
+		if err := errors.Join(schemaOnly(f, meta, at), foreignSpecs(f, meta)); err != nil {
+			return err
+		}
+		moved, err := headMoved(f, meta, at)
+		if err != nil {
+			return err
+		}
+		return moved
 	}
 	return fmt.Errorf("%w: branch main of the table %s is at snapshot %d (%s), which does not descend from our %d; set it back to that", ErrForeign, id, main, s.Operation, f.Head.SnapshotID)
 }

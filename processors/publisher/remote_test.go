@@ -459,7 +459,6 @@ func TestRemoteStops(t *testing.T) {
 		harm func(o *outside)
 		want string
 	}{
-		"data on main":     {func(o *outside) { o.foreign(iceberg.MainBranch, 0) }, "another writer committed snapshot"},
 		"dropped":          {func(o *outside) { o.cat.Drop(o.ident) }, "has no table shop.orders any more"},
 		"another uuid":     {func(o *outside) { o.must(o.cat.Foreign(o.ident, restcat.AssignUUID("else"))) }, "was dropped and made again"},
 		"another location": {func(o *outside) { o.must(o.cat.Foreign(o.ident, restcat.SetLocation("mem://store/else"))) }, "a location cannot change"},

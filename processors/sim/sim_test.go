@@ -50,6 +50,12 @@ var shapes = []struct {
 	{"where", Options{Shards: 2, Keys: 14, Steps: 1500, Ordered: true, Requests: true, Jobs: true, Where: true, FlushEvery: 4}},
 	{"where-faults", Options{Shards: 2, Keys: 12, Steps: 1500, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Where: true, Garbage: true, Away: true, Clock: true, Partitioned: true, FlushEvery: 3}},
 	{"where-append-only", Options{Shards: 1, Keys: 6, Steps: 800, NoKey: true, Jobs: true, Where: true, Crashes: true, Garbage: true}},
+	{"tree", Options{Shards: 2, Keys: 24, Steps: 3000, Ordered: true, Jobs: true, Tree: true, FlushEvery: 8}},
+	{"tree-crashes", Options{Shards: 2, Keys: 24, Steps: 3000, Ordered: true, Crashes: true, TwoOwners: true, Requests: true, Jobs: true, Tree: true, TTL: 3000, FlushEvery: 4}},
+	{"tree-faults", Options{Shards: 2, Keys: 24, Steps: 3000, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Tree: true, Where: true, Away: true, Columns: true, Partitioned: true, FlushEvery: 4}},
+	{"tree-imports", Options{Shards: 2, Keys: 9, Steps: 1000, Ordered: true, Requests: true, Jobs: true, Tree: true, Imports: true, FlushEvery: 4}},
+	{"tree-garbage", Options{Shards: 2, Keys: 24, Steps: 3000, Crashes: true, Requests: true, Jobs: true, Tree: true, Where: true, Garbage: true, FlushEvery: 8}},
+	{"tree-time", Options{Shards: 2, Keys: 9, Steps: 1200, Strings: true, Crashes: true, TwoOwners: true, Jobs: true, Tree: true, Time: true, FlushEvery: 8}},
 	{"time", Options{Shards: 1, Keys: 6, Steps: 700, Ordered: true, Time: true, FlushEvery: 4}},
 	{"time-crashes", Options{Shards: 2, Keys: 8, Steps: 900, Ordered: true, Crashes: true, TwoOwners: true, Away: true, Time: true, FlushEvery: 3}},
 	{"time-jobs", Options{Shards: 2, Keys: 9, Steps: 1200, Strings: true, Crashes: true, TwoOwners: true, Jobs: true, Partitioned: true, Time: true, FlushEvery: 3}},
@@ -76,6 +82,7 @@ var wanted = []string{
 	"accepted AlterRefs", "accepted ExpireSnapshots", "rejected ExpireSnapshots: snapshot held", "snapshot expired by hand",
 	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 	"accepted AddFiles", "row taken", "added row loses", "added row replaces", "struck while held", "files released", "added row ended by another shard",
+	"accepted SplitPartition", "accepted ExtendTree", "rejected PlanJobs: not a leaf", "rejected SplitPartition: file taken", "struck beside what moved", "part of a file moved",
 	"tombstone kept for added files", "accepted AlterSpec",
 }
 

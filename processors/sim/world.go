@@ -49,6 +49,7 @@ type Options struct {
 	Requests    bool // DeleteKeys
 	Jobs        bool // compactions, and deletes by position
 	Where       bool // find jobs
+	Tree        bool // leaves of the tree of key ranges are split, with Jobs
 	Imports     bool // files enter by AddFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Time        bool // snapshots are tagged, expired, and rolled back to

@@ -57,6 +57,8 @@ func New(t Type) any {
 		return new(CatalogSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
+	case TypeForeignSnapshot:
+		return new(ForeignSnapshot)
 	case TypeDeletePositions:
 		return new(DeletePositions)
 	case TypePlanJobs:
@@ -127,6 +129,8 @@ func TypeOf(v any) Type {
 		return TypeCatalogSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
+	case ForeignSnapshot, *ForeignSnapshot:
+		return TypeForeignSnapshot
 	case DeletePositions, *DeletePositions:
 		return TypeDeletePositions
 	case PlanJobs, *PlanJobs:
@@ -197,6 +201,8 @@ func walk(v visitor, x any) bool {
 		catalogSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
+	case *ForeignSnapshot:
+		foreignSnapshotFields(v, r)
 	case *DeletePositions:
 		deletePositionsFields(v, r)
 	case *PlanJobs:
@@ -259,6 +265,8 @@ func walk(v visitor, x any) bool {
 		catalogSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
+	case ForeignSnapshot:
+		foreignSnapshotFields(v, &r)
 	case DeletePositions:
 		deletePositionsFields(v, &r)
 	case PlanJobs:

@@ -40,8 +40,8 @@ var reasonNames = []string{
 	Reachable: "reachable", NoCollection: "no collection",
 	NoSnapshot: "no snapshot", SnapshotHeld: "snapshot held", BadRef: "bad ref", BadRollback: "bad rollback",
 	BadPart: "bad part", GivenUp: "given up",
-	FilesHeld: "files held",
-	NoNode:    "no node", NotLeaf: "not a leaf", BadSplit: "bad split",
+	FilesHeld: "files held", BadForeign: "bad foreign snapshot", NotSorted: "not sorted",
+	NoNode: "no node", NotLeaf: "not a leaf", BadSplit: "bad split",
 }
 
 func nameOf(names []string, n int, what string) string {

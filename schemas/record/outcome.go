@@ -82,6 +82,9 @@ const (
 	GivenUp Reason = 57 // settled, but a part could not be read: its rows stay
 	// Of what waits for the shards to take files that entered by another path (H1).
 	FilesHeld Reason = 58 // number 0: the AddFiles
+	// Of ForeignSnapshot (H2).
+	NotSorted  Reason = 65 // an input of a job that another writer brought: a merge needs rows that ascend
+	BadForeign Reason = 64 // number 0: 1 form, 2 manifests, 3 an added file, 4 a removed one, 5 one that moved, 6 a vector, 7 what manifests list; 1: which
 	// Of the tree of key ranges (F8).
 	NoNode   Reason = 70 // no node of that number, or the root is not what the sender knows
 	NotLeaf  Reason = 71 // the node, or where rows are to go, is an inner one; or it is no inner one

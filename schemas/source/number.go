@@ -342,7 +342,7 @@ func parseFloat(b []byte, i int) (v float64, end int, whole bool, f fail) {
 			scale++
 			j++
 		}
-		if scale == 0 {
+		if scale == 0 && digits < 16 {
 			return 0, i, false, malformed
 		}
 	}

@@ -137,7 +137,7 @@ type outside struct {
 
 func newOutside(t *testing.T) (*outside, *topology.Node) {
 	t.Helper()
-	o := topology.NodeOptions{Data: dataDir(t)}
+	o := topology.NodeOptions{Data: dataDir(t), LookEvery: 20 * time.Millisecond}
 	s := &outside{t: t}
 	s.catalog = testcluster.StartCatalog(t, "file://"+filepath.Join(o.Data, "lake"))
 	s.proxy = newFaultyCatalog(t, s.catalog.URI())
@@ -468,7 +468,7 @@ func TestOutsideConflict(t *testing.T) {
 
 // TestOutsideForeign: what another writer does to main, to the columns or to
 // the whole table stops that table with an error that says what to do; another
-// table goes on.
+// table goes on (H4, H11).
 func TestOutsideForeign(t *testing.T) {
 	ours := int64(0) // main's snapshot before the harm
 	back := func(s *outside) { s.commit(restcat.SetRef(iceberg.MainBranch, "branch", ours, nil)) }
@@ -477,10 +477,11 @@ func TestOutsideForeign(t *testing.T) {
 		want []string
 		mend func(s *outside) // as the error says; nil: there is no easy way
 	}{
-		"data on main": {func(s *outside) {
+		"deleted by equality": {func(s *outside) {
 			ours = s.metadata().Current().ID
-			s.foreignSnapshot(iceberg.MainBranch, 0)
-		}, []string{"another writer committed snapshot", "(append)", "set main back to"}, back},
+			w := &otherWriter{t: s.t, s: s}
+			w.do(func(*otherHead) change { return change{op: "delete", equality: true} })
+		}, []string{"snapshot 70", "it deletes by equality", "set branch main back to our snapshot"}, back},
 		"rolled back": {func(s *outside) {
 			m := s.metadata()
 			ours = m.Current().ID
