@@ -115,8 +115,8 @@ func (s *Store) Apply(r *Record) (record.OutcomeMessage, error) {
 	if r.Offset != h.Offset+1 {
 		return record.OutcomeMessage{}, fmt.Errorf("%w: partition %d: offset %d follows %d; the topic lost records or was made again: restore it or start a new deployment", ErrHole, h.Partition, r.Offset, h.Offset)
 	}
-	if s.broken != nil {
-		return record.OutcomeMessage{}, s.broken
+	if err := s.sound(); err != nil {
+		return record.OutcomeMessage{}, err
 	}
 	if h.forgotten < h.Horizon {
 		if err := s.forget(); err != nil {
@@ -348,7 +348,7 @@ func (s *Store) forget() error {
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	s.head.forgotten = s.head.Horizon
 	return s.batch().DeleteRange([]byte{keyRequestAt}, below, nil)

@@ -292,7 +292,7 @@ func (s *Store) writersOf(t *table) (map[int64]uint32, error) {
 		all[epoch] = uint32(binary.BigEndian.Uint64(it.Key()[len(prefix):]))
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	return all, nil
 }
@@ -378,7 +378,7 @@ func (s *Store) eachKey(prefix []byte, fn func(key, value []byte) error) error {
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	return nil
 }

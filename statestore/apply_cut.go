@@ -315,7 +315,7 @@ func (s *Store) changedChunks(t *table) ([]uint64, error) {
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	for _, c := range s.touched {
 		if c.key.table == t.id && c.marksDirty && !(c.added.empty() && c.killed.empty()) {
@@ -689,7 +689,7 @@ func (s *Store) liveManifests(tableID int64, into map[int64]string) error {
 		into[n] = e.path
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	return nil
 }

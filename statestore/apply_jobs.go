@@ -92,7 +92,7 @@ func (s *Store) findDead(t *table, c *chunk) error {
 		c.dead.set(uint(it.Key()[len(from)-1]) & 127)
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	c.deadKnown = true
 	return nil

@@ -225,7 +225,7 @@ func (b *restore) jobs() error {
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	for _, k := range late {
 		if err := s.del(k); err != nil {
@@ -253,7 +253,7 @@ func (b *restore) files() error {
 		bases = append(bases, binary.BigEndian.Uint64(it.Key()[len(prefix):]))
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	next := 0
 	for _, base := range bases {

@@ -55,8 +55,8 @@ func (s *Store) Candidates(tableID int64, from uint64, fn func(*Candidate) bool)
 func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Candidate, next uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return nil, 0, s.broken
+	if err := s.sound(); err != nil {
+		return nil, 0, err
 	}
 	bases, values, more, err := s.chunksFrom(tableID, base)
 	if err != nil || len(bases) == 0 {
@@ -65,11 +65,11 @@ func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Can
 	prefix := key8(keyDead, uint64(tableID))
 	dead, err := s.db.NewIter(&pebble.IterOptions{LowerBound: key16(keyDead, uint64(tableID), bases[0]<<7), UpperBound: prefixEnd(prefix)})
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the state: %w", err)
+		return nil, 0, readError(err)
 	}
 	defer func() {
 		if e := errors.Join(dead.Error(), dead.Close()); e != nil && err == nil {
-			err = fmt.Errorf("read the state: %w", e)
+			err = readError(e)
 		}
 	}()
 	dead.First()
@@ -126,7 +126,7 @@ func (s *Store) chunksFrom(tableID int64, base uint64) (bases []uint64, values [
 	prefix := key8(keyChunk, uint64(tableID))
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: key16(keyChunk, uint64(tableID), base), UpperBound: prefixEnd(prefix)})
 	if err != nil {
-		return nil, nil, false, fmt.Errorf("read the state: %w", err)
+		return nil, nil, false, readError(err)
 	}
 	ok := it.First()
 	for len(bases) < candidateChunks && (ok || len(held) > 0) {
@@ -147,7 +147,7 @@ func (s *Store) chunksFrom(tableID int64, base uint64) (bases []uint64, values [
 	}
 	more = ok || len(held) > 0
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, nil, false, fmt.Errorf("read the state: %w", err)
+		return nil, nil, false, readError(err)
 	}
 	return bases, values, more, nil
 }
@@ -173,7 +173,7 @@ func (s *Store) deadOf(tableID int64, c *chunk, f *fileEntry, dead *pebble.Itera
 		}
 		if ok && at == f.id {
 			if set, err = dead.ValueAndErr(); err != nil {
-				return 0, fmt.Errorf("read the state: %w", err)
+				return 0, readError(err)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -89,7 +88,7 @@ func (s *Store) eachFrozen(table int64, fn func(id uint64, value []byte) error) 
 	prefix := append(key8(keyFrozen, uint64(table)), 1)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := fn(binary.BigEndian.Uint64(it.Key()[len(prefix):]), bytes.Clone(it.Value())); err != nil {
@@ -97,7 +96,7 @@ func (s *Store) eachFrozen(table int64, fn func(id uint64, value []byte) error) 
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	return nil
 }

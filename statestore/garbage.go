@@ -299,7 +299,7 @@ func (s *Store) leftPage(tableID int64, after []byte, n int) (all []Left, keys [
 		found, keys = append(found, x), append(keys, bytes.Clone(it.Key()))
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, nil, fmt.Errorf("read the state: %w", err)
+		return nil, nil, readError(err)
 	}
 	for _, x := range found {
 		l := Left{CollectItem: record.CollectItem{Kind: x.kind, Left: x.left, ID: x.id}}
@@ -369,7 +369,7 @@ func (s *Store) collections(tableID int64) (all []Collection, err error) {
 		all = append(all, *x)
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	return all, nil
 }

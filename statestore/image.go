@@ -61,7 +61,7 @@ func Inspect(dir string, content bool, opt Options) (_ *Image, err error) {
 func (s *Store) content(im *Image) error {
 	it, err := s.db.NewIter(nil)
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	h := sha256.New()
 	var frame []byte
@@ -72,7 +72,7 @@ func (s *Store) content(im *Image) error {
 		}
 		v, err := it.ValueAndErr()
 		if err != nil {
-			return errors.Join(fmt.Errorf("read the state: %w", err), it.Close())
+			return errors.Join(readError(err), it.Close())
 		}
 		frame = append(binary.BigEndian.AppendUint32(frame[:0], uint32(len(k))), k...)
 		frame = binary.BigEndian.AppendUint32(frame, uint32(len(v)))
@@ -83,7 +83,7 @@ func (s *Store) content(im *Image) error {
 	}
 	h.Sum(im.Content[:0])
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	return nil
 }

@@ -252,7 +252,7 @@ func (s *Store) eachOpenJob(tableID int64, fn func(jobID, *openJob) error) error
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (e *NeedsMap) Error() string {
 }
 
 // mapRoom bounds the memory of maps that are kept between records.
-const mapRoom = 64 << 20
+const mapRoom = 32 << 20
 
 // mapBlocks is how many decoded blocks of a map are kept.
 const mapBlocks = 4

@@ -1,9 +1,12 @@
 package statestore_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 )
 
@@ -92,5 +96,61 @@ func TestFatalHook(t *testing.T) {
 	go func() { _ = st.Flush() }() // never returns
 	if err := <-told; !strings.Contains(err.Error(), "no space left on device") {
 		t.Error(err)
+	}
+}
+
+// TestFlippedTable: whichever byte of a table of the database is damaged, who reads
+// it is told in one line that the state is damaged, and the process lives, to set
+// the folder aside (§12).
+func TestFlippedTable(t *testing.T) {
+	dir := t.TempDir()
+	st, err := statestore.Open(dir, statestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &logBuilder{t: t, st: st, timeMs: 1_700_000_000_000}
+	l.genesis()
+	for i := range 40 {
+		def := definition(fmt.Sprint("orders", i))
+		l.do(def.Name, -1, &record.CreateTable{Definition: def})
+	}
+	l.commit()
+	if err := errors.Join(st.Flush(), st.Close()); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatal(tables, err)
+	}
+	for _, path := range tables {
+		was, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := 0
+		for at := 0; at < len(was); at += 1 + len(was)/30 {
+			bad := bytes.Clone(was)
+			bad[at] ^= 4
+			if err := os.WriteFile(path, bad, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			st, err := statestore.Open(dir, statestore.Options{})
+			if err == nil {
+				err = errors.Join(st.Dump(func(_, _ []byte) error { return nil }), st.Close())
+			}
+			switch {
+			case err == nil: // a byte that nothing reads
+			case !statestore.IsDamage(err) || strings.Contains(err.Error(), "carrier"):
+				t.Errorf("byte %d of %s: %v", at, path, err)
+			default:
+				told++
+			}
+		}
+		if told < 15 {
+			t.Errorf("%d of about 30 damaged bytes of %s were told", told, path)
+		}
+		if err := os.WriteFile(path, was, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

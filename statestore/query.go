@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -132,14 +131,14 @@ func (s *Store) Tables(fn func(*TableInfo) error) error {
 func (s *Store) tableNames() ([]string, error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyName}, UpperBound: []byte{keyName + 1}})
 	if err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	seen := map[string]bool{}
 	for ok := it.First(); ok; ok = it.Next() {
 		seen[string(it.Key()[1:])] = true
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	for n, id := range s.names {
 		if id >= 0 {
@@ -186,7 +185,7 @@ func (s *Store) Files(tableID int64, fn func(*FileInfo) error) error {
 	prefix := key8(keyChunk, uint64(tableID))
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		c := chunk{key: chunkKey{tableID, binary.BigEndian.Uint64(it.Key()[len(prefix):])}}
@@ -276,7 +275,7 @@ func (s *Store) PartitionFiles(tableID int64, spec int32, partition []byte, fn f
 	prefix := key16(keyMembers, uint64(tableID), n)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := fn(binary.BigEndian.Uint64(it.Key()[len(prefix):])); err != nil {
@@ -294,7 +293,7 @@ func (s *Store) Dump(fn func(key, value []byte) error) error {
 	}
 	it, err := s.db.NewIter(nil)
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return readError(err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		if it.Key()[0] == keyOutbox {

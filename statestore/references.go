@@ -89,6 +89,9 @@ func (s *Store) references(tableID int64, from uint64, dst []Reference) (_ []Ref
 
 // FilePaths finds where data files of a table lie.
 func (s *Store) FilePaths(tableID int64, files []uint64) ([]string, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, err := s.tableByID(tableID)

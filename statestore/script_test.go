@@ -1,6 +1,7 @@
 package statestore_test
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ func TestScripts(t *testing.T) {
 		s := newScript(t)
 		datadriven.RunTest(t, path, s.run)
 		s.checkReplays(t)
+		s.checkWays(t)
 		for r := range s.reasons {
 			seen[r] = true
 		}
@@ -1018,6 +1020,45 @@ func (s *script) checkReplays(t *testing.T) {
 	for seed := range uint64(4) {
 		if err := replayEquals(s.st, s.log, s.chains, randv2.New(randv2.NewPCG(seed, 1))); err != nil {
 			t.Errorf("replay %d: %v", seed, err)
+		}
+	}
+}
+
+// checkWays: every completed job has as many ways through it as files are left
+// that it took, so what a rollback undid or a collection took leaves none behind
+// (F15, G1).
+func (s *script) checkWays(t *testing.T) {
+	t.Helper()
+	moved, ways := map[int64]int64{}, map[int64]int64{}
+	if err := s.st.Tables(func(i *statestore.TableInfo) error {
+		moved[i.ID] = 0
+		return s.st.Files(i.ID, func(f *statestore.FileInfo) error {
+			if f.Moved {
+				moved[i.ID]++
+			}
+			return nil
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.st.Dump(func(k, v []byte) error {
+		if k[0] != 'k' {
+			return nil
+		}
+		v = v[1:] // its form
+		for n := range 4 {
+			x, size := binary.Varint(v) // the second is unsigned, and passed over
+			if v = v[size:]; n == 3 {
+				ways[int64(binary.BigEndian.Uint64(k[1:]))] += x
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for id, n := range moved { // a dropped table keeps what it had (A10)
+		if ways[id] != n {
+			t.Errorf("completed jobs took %d files of table %d, and there are %d ways through them", n, id, ways[id])
 		}
 	}
 }

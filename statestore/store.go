@@ -9,7 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -57,7 +59,7 @@ const stateLayout = 5
 // Options of Open.
 type Options struct {
 	// Cache is the block cache, in bytes; memtables are charged to it.
-	// Default 64 MiB.
+	// Default 32 MiB.
 	Cache int64
 	// MemTable is a memtable's size, in bytes. Default 16 MiB.
 	MemTable uint64
@@ -94,11 +96,12 @@ type Store struct {
 	tables  map[int64]*table
 	names   map[string]int64 // current binding, as cached; -1 means none
 	chunks  map[chunkKey]*chunk
-	near    [nearChunks]*chunk   // some of chunks, found without hashing
-	touched []*chunk             // those that differ from the database
-	puts    *pebble.Batch        // rare values since the last write-back, indexed: reads see them
-	frozen  map[int64]*frozenCut // by table: what the database lacks
-	broken  error                // a record was applied in part: nothing may be written any more
+	near    [nearChunks]*chunk     // some of chunks, found without hashing
+	touched []*chunk               // those that differ from the database
+	puts    *pebble.Batch          // rare values since the last write-back, indexed: reads see them
+	frozen  map[int64]*frozenCut   // by table: what the database lacks
+	broken  error                  // a record was applied in part: nothing may be written any more
+	damage  *atomic.Pointer[error] // what Pebble found damaged, perhaps beside what is asked of it
 
 	applied bool  // since the last Commit
 	ahead   bool  // the database is behind
@@ -142,7 +145,7 @@ type Store struct {
 const (
 	arenaBytes = 256 << 10
 	// maxCachedChunks bounds the memory of chunks that nothing is changed of.
-	maxCachedChunks = 64 << 20
+	maxCachedChunks = 48 << 20
 	maxCachedTuples = 1 << 17
 	nearChunks      = 1 << 10
 	// blockSize is that of the database's tables: each block is a write of its own.
@@ -158,7 +161,7 @@ const (
 // Open opens or creates the state in dir.
 func Open(dir string, opt Options) (*Store, error) {
 	if opt.Cache == 0 {
-		opt.Cache = 64 << 20
+		opt.Cache = 32 << 20
 	}
 	if opt.MemTable == 0 {
 		opt.MemTable = 16 << 20
@@ -184,6 +187,20 @@ func Open(dir string, opt Options) (*Store, error) {
 		Logger:                      pebbleLog{dir, opt.Log, opt.Fatal},
 		ReadOnly:                    opt.readOnly,
 	}
+	// A table that is damaged ends the use of this state, not the process: whoever
+	// reads it gets the error, and a merge in the background leaves it to the next call.
+	damage := new(atomic.Pointer[error])
+	po.EventListener = &pebble.EventListener{
+		DataCorruption: func(i pebble.DataCorruptionInfo) {
+			err := damaged(i.Details)
+			damage.CompareAndSwap(nil, &err)
+		},
+		BackgroundError: func(err error) {
+			if damage.Load() == nil {
+				po.Logger.Errorf("in the background: %s", damaged(err))
+			}
+		},
+	}
 	if opt.FS != nil {
 		po.FS = opt.FS
 	}
@@ -199,19 +216,27 @@ func Open(dir string, opt Options) (*Store, error) {
 	po.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	db, err := pebble.Open(dir, po)
 	if err != nil {
-		return nil, fmt.Errorf("open the state in %s: %w", dir, err)
+		return nil, fmt.Errorf("open the state in %s: %w", dir, damaged(err))
 	}
 	s := &Store{
 		db: db, opt: opt, tables: map[int64]*table{}, names: map[string]int64{}, chunks: map[chunkKey]*chunk{},
-		frozen: map[int64]*frozenCut{}, sent: -1,
+		frozen: map[int64]*frozenCut{}, sent: -1, damage: damage,
 	}
 	if opt.Silent {
 		s.late = &lateChain{}
 	}
-	if err := errors.Join(s.loadHead(), s.loadOutbox()); err != nil {
-		return nil, errors.Join(fmt.Errorf("state in %s: %w", dir, err), db.Close())
+	if err := damaged(errors.Join(s.loadHead(), s.loadOutbox())); err != nil {
+		return nil, errors.Join(fmt.Errorf("state in %s: %w", dir, err), damaged(db.Close()))
 	}
 	return s, nil
+}
+
+// sound is why nothing may be applied to this state, or written back, any more.
+func (s *Store) sound() error {
+	if d := s.damage.Load(); d != nil && s.broken == nil {
+		s.broken = *d
+	}
+	return s.broken
 }
 
 // Close makes durable what was applied and closes the database.
@@ -219,10 +244,10 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
-	if s.broken == nil && !s.opt.readOnly {
+	if s.sound() == nil && !s.opt.readOnly {
 		err = errors.Join(s.writeBack(), s.db.Flush())
 	}
-	return errors.Join(err, s.db.Close())
+	return errors.Join(err, damaged(s.db.Close()))
 }
 
 // Flush makes durable what was applied.
@@ -342,12 +367,35 @@ func (s *Store) get(key []byte) ([]byte, error) {
 // stored is get without what was not written back. It needs no lock.
 func (s *Store) stored(key []byte) ([]byte, error) { return value(s.db.Get(key)) }
 
+// readError is an error of the database.
+func readError(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return damaged(err)
+	}
+	return fmt.Errorf("read the state: %w", err)
+}
+
+// damaged is an error of the database, nil or not, on one line: of a damaged table
+// Pebble tells several times over, on as many lines.
+func damaged(err error) error {
+	if !pebble.IsCorruptionError(err) {
+		return err
+	}
+	var lines []string
+	for l := range strings.Lines(err.Error()) {
+		if l = strings.TrimPrefix(strings.TrimSpace(l), ErrCorrupt.Error()+": "); l != "<corruption detail carrier>" && !slices.Contains(lines, l) {
+			lines = append(lines, l)
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrCorrupt, strings.Join(lines, "; "))
+}
+
 func value(v []byte, closer io.Closer, err error) ([]byte, error) {
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	out := bytes.Clone(v)
 	if out == nil {
@@ -368,7 +416,7 @@ func (s *Store) iterRange(from, to []byte) (*pebble.Iterator, error) {
 	}
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	return it, nil
 }
@@ -426,7 +474,7 @@ func (s *Store) tableByID(id int64) (*table, error) {
 		t.shardOrder = append(t.shardOrder, sid)
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, readError(err)
 	}
 	s.tables[id] = t
 	return t, nil

@@ -94,8 +94,8 @@ func (s *Store) deadHere(t *table, file uint64, opened int64) ([]byte, error) {
 func (s *Store) Look(tableID int64) (d *record.FindDispatch, def *schemas.Definition, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return nil, nil, s.broken
+	if err := s.sound(); err != nil {
+		return nil, nil, err
 	}
 	t, err := s.tableByID(tableID)
 	if err != nil || t == nil || t.dropped {

@@ -16,8 +16,8 @@ import (
 func (s *Store) Commit() (Outbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return Outbox{}, s.broken
+	if err := s.sound(); err != nil {
+		return Outbox{}, err
 	}
 	if !s.applied {
 		return Outbox{}, nil
@@ -64,8 +64,8 @@ func (s *Store) heldPuts() int64 {
 func (s *Store) sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return s.broken
+	if err := s.sound(); err != nil {
+		return err
 	}
 	return s.writeBack()
 }

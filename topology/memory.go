@@ -18,10 +18,9 @@ const (
 	// flush makes of it, events read ahead.
 	shardMemory = 224 << 20
 	// leastMemory is what any node may take: below it a state that applies at
-	// full speed would collect a third of its time. It is what a node with one
-	// shard wants, so that the process stays under 512 MiB with what the runtime
-	// does not count.
-	leastMemory = nodeMemory + stateMemory + shardMemory
+	// full speed would collect a third of its time. The process stays under 512 MiB
+	// with what the runtime does not count: the program, and Pebble's caches.
+	leastMemory = 320 << 20
 )
 
 // memory is the limit of this process, for all nodes in it. A user's GOMEMLIMIT

@@ -45,6 +45,9 @@ type moverConfig struct {
 	logger     *slog.Logger
 	registry   source.SchemaSource
 	wait       func(context.Context) error // before each batch: a full disk, say
+	// outdated says whether the table's source is read otherwise by now. It is asked
+	// when a record is not read: its partition is not its key's then.
+	outdated func(context.Context) (bool, error)
 }
 
 // mover moves a table's source events into its internal topic, each record to
@@ -60,6 +63,7 @@ type mover struct {
 
 	places  []int32
 	origins []byte
+	asked   bool // of this batch: outdated
 }
 
 // group is the mover's consumer group. The topic's id stands in it: offsets of
@@ -218,7 +222,7 @@ func (m *mover) move(ctx context.Context, fetches kgo.Fetches) error {
 	if err := m.sess.Begin(); err != nil {
 		return fmt.Errorf("table %s: begin a transaction of the mover: %w", m.cfg.def.Name, err)
 	}
-	m.origins = m.origins[:0]
+	m.origins, m.asked = m.origins[:0], false
 	var failed error
 	promise := kgo.AbortingFirstErrPromise(m.sess.Client())
 	fetches.EachRecord(func(r *kgo.Record) {
@@ -231,7 +235,7 @@ func (m *mover) move(ctx context.Context, fetches kgo.Fetches) error {
 		m.log.Warn("a batch was not moved; it is read again", "error", err)
 		failed = errNotMoved
 	}
-	if errors.Is(failed, source.ErrAway) {
+	if errors.Is(failed, source.ErrAway) || errors.Is(failed, errNotAsked) {
 		m.log.Warn("a batch waits to be moved", "error", failed)
 		failed = errNotMoved
 	}
@@ -254,12 +258,30 @@ func (m *mover) move(ctx context.Context, fetches kgo.Fetches) error {
 
 var errNotMoved = errors.New("not moved")
 
+// errNotAsked: it is not known whether the table reads its source otherwise by now.
+var errNotAsked = errors.New("the table cannot be looked at")
+
+// errOtherFormat: the table reads its source otherwise by now.
+var errOtherFormat = errors.New("the format of the table's source was changed")
+
 // one produces a record to the partitions of its events.
 func (m *mover) one(ctx context.Context, r *kgo.Record, promise *kgo.FirstErrPromise) error {
 	x := source.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TimeMs: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
 	x.Headers = sourceHeaders(nil, r.Headers)
 	var err error
-	if m.places, err = m.split.Place(m.places[:0], &x); err != nil {
+	if m.places, err = m.split.Split(m.places[:0], &x); errors.Is(err, rekey.ErrUnread) {
+		if !m.asked && m.cfg.outdated != nil {
+			switch other, err := m.cfg.outdated(ctx); {
+			case err != nil:
+				return fmt.Errorf("%w: %w", errNotAsked, err)
+			case other:
+				return errOtherFormat
+			}
+			m.asked = true
+		}
+		m.places, err = m.split.Place(m.places[:0], &x)
+	}
+	if err != nil {
 		return fmt.Errorf("table %s: source topic %s partition %d offset %d: %w", m.cfg.def.Name, r.Topic, r.Partition, r.Offset, err)
 	}
 	at := len(m.origins)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -96,11 +97,18 @@ func (n *Node) keepMoving(ctx context.Context, t *statestore.TableInfo) error {
 			}
 		}
 	})
+	def := t.Definition
 	for wait := retryMin; ; wait = min(2*wait, serveMax) {
 		began := time.Now()
-		err := n.move(ctx, t.Definition)
+		err := n.move(ctx, def)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, errOtherFormat) {
+			if now, err := n.Table(ctx, t.Name); err == nil && now.ID == t.ID {
+				def, wait = now.Definition, retryMin/2
+			}
+			continue
 		}
 		if time.Since(began) > serveMax {
 			wait = retryMin
@@ -128,6 +136,7 @@ func (n *Node) move(ctx context.Context, d *schemas.Definition) error {
 	m, err := newMover(ctx, moverConfig{
 		client: n.client, admin: n.admin, def: d, source: source, target: target.Name, partitions: target.Partitions,
 		deployment: n.deployment, member: n.opt.NodeID, logger: n.log, registry: n.opt.Registry, wait: n.wait,
+		outdated: func(ctx context.Context) (bool, error) { return n.otherFormat(ctx, d) },
 	})
 	if err != nil {
 		return err
@@ -187,4 +196,24 @@ func (c *moverConfig) left(ctx context.Context, ends []PartitionOffsets) (int64,
 		n += max(0, ends[p].Stable-max(at[int32(p)], ends[p].Start))
 	}
 	return n, nil
+}
+
+// otherFormat says whether the source of a table is read otherwise than by this
+// definition, as of all that is in the log now.
+func (n *Node) otherFormat(ctx context.Context, d *schemas.Definition) (bool, error) {
+	p := n.partition(d.Name)
+	ends, err := n.admin.Offsets(ctx, n.topics.Transactions)
+	if err != nil {
+		return false, err
+	}
+	if err := n.views.seen(ctx, p, ends[p].High-1); err != nil {
+		return false, err
+	}
+	now, err := n.Table(ctx, d.Name)
+	if err != nil {
+		return false, err
+	}
+	was, options := d.SourceFormat()
+	is, others := now.Definition.SourceFormat()
+	return was != is || !slices.Equal(options, others), nil
 }

@@ -45,6 +45,7 @@ func (m *scratchMap) open() error {
 	defer cache.Unref()
 	db, err := pebble.Open(m.dir, &pebble.Options{
 		Cache: cache, MemTableSize: scratchMemTable, DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, Logger: scratchLog{m.log},
+		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}, // whoever reads gets the error
 	})
 	if err != nil {
 		return fmt.Errorf("open the scratch map in %s: %w", m.dir, err)

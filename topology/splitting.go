@@ -67,6 +67,9 @@ func (w *stateWorker) planTree(t *statestore.TableInfo, policy *planner.Policy) 
 			p.nodes[0] = &planner.Node{Leaf: true}
 		}
 		if err := w.store.References(t.ID, 0, func(r *statestore.Reference) bool {
+			if statestore.IsForeign(r.File) {
+				return true // nobody has promised that its rows ascend
+			}
 			if n := p.nodes[r.Node]; n != nil && (n.Leaf || !r.Held) {
 				n.Refs++
 				n.Bytes += r.Bytes
@@ -109,7 +112,7 @@ func (w *stateWorker) gatherRefs(table int64, p *treePlan) error {
 	var into []*splitter.Ref
 	if err := w.store.References(table, 0, func(r *statestore.Reference) bool {
 		for _, set := range [...]map[int64][]splitter.Ref{p.divide, p.down} {
-			if refs, ok := set[r.Node]; ok && !r.Held && !r.Taken {
+			if refs, ok := set[r.Node]; ok && !r.Held && !r.Taken && !statestore.IsForeign(r.File) {
 				set[r.Node] = append(refs, splitter.Ref{File: r.File, Lo: r.Lo, Hi: r.Hi, Rows: r.Rows})
 			}
 		}

@@ -360,14 +360,14 @@ func (v *verifier) committed(ctx context.Context, t *statestore.TableInfo) (whol
 			if s.ID != current {
 				fresh, err := v.firstLook(t.ID, line.Path)
 				if err == nil && fresh {
-					err = v.olderManifest(ctx, t, line)
+					err = v.olderManifest(ctx, t, s.ManifestList, line)
 				}
 				if err != nil {
 					return false, err
 				}
 				continue
 			}
-			if whole, err := v.manifest(ctx, t, line); err != nil || !whole {
+			if whole, err := v.manifest(ctx, t, s.ManifestList, line); err != nil || !whole {
 				return false, err
 			}
 		}
@@ -392,8 +392,8 @@ func (v *verifier) read(ctx context.Context, table, what, location string, want 
 
 // olderManifest looks at the objects of a manifest of an older snapshot that is
 // still retained.
-func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, line *iceberg.ManifestFile) error {
-	b, ok, err := v.read(ctx, t.Name, "manifest", line.Path, line.Length)
+func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, list string, line *iceberg.ManifestFile) error {
+	b, ok, err := v.read(ctx, t.Name, "manifest (of the list "+list+")", line.Path, line.Length)
 	if err != nil || !ok {
 		return err
 	}
@@ -425,8 +425,8 @@ func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, l
 }
 
 // manifest adds what a manifest of the current snapshot lists.
-func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, line *iceberg.ManifestFile) (whole bool, err error) {
-	b, ok, err := v.read(ctx, t.Name, "manifest", line.Path, line.Length)
+func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, list string, line *iceberg.ManifestFile) (whole bool, err error) {
+	b, ok, err := v.read(ctx, t.Name, "manifest (of the list "+list+")", line.Path, line.Length)
 	if err != nil || !ok {
 		return false, err
 	}

@@ -52,14 +52,17 @@ func TestConfigConvert(t *testing.T) {
 
 func TestConfigConvertSaysWhatIsMissing(t *testing.T) {
 	for _, c := range []struct{ in, comment, file string }{
-		{`{"topics":"a","iceberg.tables":"x.a","iceberg.tables.route-field":"kind"}`, "events are not routed by a field", "append_only: true"},
+		{`{"topics":"a","iceberg.tables":"x.a","iceberg.tables.route-field":"kind","iceberg.table.x.a.route-regex":"a|b"}`, "takes its own events", `route_match: "a|b"`},
+		{`{"topics":"a","iceberg.tables":"x.a","iceberg.tables.route-field":"kind"}`, "no route-regex says", `route_by: "kind"`},
+		{`{"topics":"a","iceberg.tables.dynamic-enabled":"true","iceberg.tables.route-field":"db.table"}`, "a table is made for each of its texts", `name: "${route}"`},
+		{`{"topics":"a,b","iceberg.tables":"x.a","iceberg.tables.route-field":"kind"}`, "entries of its own", "append_only: true"},
 		{`{"topics":"a,b","iceberg.tables":"x.a"}`, "a table reads one", `topic: "a"`},
 		{`{"topics":"a","iceberg.tables":"x.a","iceberg.tables.default-id-columns":"id"}`, "the sink only appends", "append_only: true"},
 		{`{"topics":"a","iceberg.tables":"x.a","iceberg.tables.upsert-mode-enabled":"true","iceberg.tables.default-id-columns":"id"}`, "worker's configuration", `key: ["id"]`},
 		{`{"topics":"a","iceberg.tables":"x.a","value.converter":"io.confluent.connect.protobuf.ProtobufConverter"}`, "worker's configuration", "format: rows-protobuf"},
 		{`{"topics":"a","iceberg.tables":"x.a","iceberg.catalog.type":"hive","iceberg.catalog.uri":"thrift://h:9083"}`, "iceberg.catalog.type hive", "columns.new"},
 		{`{"topics":"a","iceberg.tables":"x.a","transforms":"r","transforms.r.type":"org.apache.kafka.connect.transforms.ReplaceField$Value"}`, "not transformed on their way", "format: rows-json"},
-		{`{"topics.regex":"a.*","iceberg.tables":"x.a"}`, "topics.regex", `name: "x.a"`},
+		{`{"topics.regex":"a.*","iceberg.tables":"x.a"}`, "topics.regex", `topic_pattern: "a.*"`},
 		{`{"connector.class":"FileStreamSink","topics":"a","iceberg.tables":"x.a"}`, "is no Iceberg sink", ""},
 	} {
 		code, out, errs := varveWith(t, nil, c.in, "config", "convert", "-")

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,6 +108,8 @@ type converted struct {
 }
 
 type convertedTable struct {
+	pattern, routeBy, routeMatch string
+
 	name, topic, format string
 	key, partition      []string
 	commitMs            int64
@@ -179,21 +182,29 @@ func convertSink(props map[string]string) *converted {
 	}
 	format := c.format()
 	topics, tables := list(c.take("topics")), list(c.take("iceberg.tables"))
-	if re := c.take("topics.regex"); re != "" {
-		c.note("topics.regex: a table reads one topic; name each topic's table")
-	}
-	if field := c.take("iceberg.tables.route-field"); field != "" {
-		c.note("iceberg.tables.route-field %s: events are not routed by a field; give each table a topic of its own (a stream that splits the topic, or the connector's own routing)", field)
-	}
-	if c.truth("iceberg.tables.dynamic-enabled") {
-		c.note("iceberg.tables.dynamic-enabled: each table must be named")
+	regex, field, dynamic := c.take("topics.regex"), c.take("iceberg.tables.route-field"), c.truth("iceberg.tables.dynamic-enabled")
+	routed := field != "" && len(topics) == 1
+	switch {
+	case field != "" && !routed:
+		c.note("iceberg.tables.route-field %s: of one topic events are routed by a field; of several each has its tables, so that each needs entries of its own", field)
+	case dynamic && !routed:
+		c.note("iceberg.tables.dynamic-enabled: a table is made for each text of route-field in one topic's events; name the topic and the field")
 	}
 	switch {
+	case routed && dynamic:
+		tables = []string{"${route}"}
+		c.note("iceberg.tables.route-field %s: a table is made for each of its texts, which is the table's name; each reads the whole topic", field)
+	case routed && len(tables) > 0:
+		c.note("iceberg.tables.route-field %s: each table reads the whole topic and takes its own events", field)
+	case regex != "":
+		// Each topic has a table of its name; the sink would put them all into one.
+		tables, topics = []string{"${topic}"}, nil
+		c.note("topics.regex: a table is made for each topic that it matches, with the topic's name; a table reads one topic")
 	case len(topics) > 1 && len(tables) == 1:
 		c.note("topics: table %s would read %d topics; a table reads one: the first is taken", tables[0], len(topics))
 	case len(topics) > 1 && len(topics) != len(tables):
 		c.note("topics: %d topics for %d tables; a table reads one topic: check which", len(topics), len(tables))
-	case len(topics) == 0:
+	case len(topics) == 0 && regex == "":
 		c.note("topics: none is named; a table's topic is its name then")
 	}
 	if len(tables) == 0 {
@@ -239,8 +250,19 @@ func convertSink(props map[string]string) *converted {
 		if part == "" {
 			part = parts
 		}
-		if re := c.take(own + "route-regex"); re != "" {
-			c.note("%sroute-regex: events are not routed by a field; give the table a topic of its own", own)
+		re := c.take(own + "route-regex")
+		switch {
+		case routed && dynamic:
+			t.routeBy = field
+		case routed && re == "":
+			c.note("table %s: no route-regex says which texts of %s are its own; the sink would give it none", name, field)
+			t.routeBy, t.routeMatch = field, regexp.QuoteMeta(name)
+		case routed:
+			t.routeBy, t.routeMatch = field, re
+		case re != "":
+			c.note("%sroute-regex: it says nothing without iceberg.tables.route-field and one topic", own)
+		case regex != "" && len(topics) == 0:
+			t.pattern = regex
 		}
 		if branch := c.take(own + "commit-branch"); branch != "" && branch != "main" {
 			c.note("%scommit-branch: varve writes the branch main", own)
@@ -530,6 +552,11 @@ func (c *converted) yaml() string {
 		fmt.Fprintf(&b, "  - name: %s\n    source:\n", quote(t.name))
 		if t.topic != "" {
 			fmt.Fprintf(&b, "      topic: %s\n", quote(t.topic))
+		}
+		for _, kv := range [][2]string{{"topic_pattern", t.pattern}, {"route_by", t.routeBy}, {"route_match", t.routeMatch}} {
+			if kv[1] != "" {
+				fmt.Fprintf(&b, "      %s: %s\n", kv[0], quote(kv[1]))
+			}
 		}
 		fmt.Fprintf(&b, "      format: %s\n", t.format)
 		pairs := func(indent, name string, kv [][2]string) {

@@ -75,9 +75,7 @@ func (w *wish) like(d *schemas.Definition) {
 	if w.topic == "" {
 		w.topic = d.SourceTopic
 	}
-	if w.format == "" {
-		w.format, _ = d.SourceFormat()
-	}
+	w.format, _ = d.SourceFormat() // of which the one that is named is one (unread)
 	if len(w.key) == 0 && !w.appendOnly {
 		w.key = keyColumns(d)
 		w.appendOnly = len(w.key) == 0
@@ -104,7 +102,7 @@ func (w *wish) unread(d *schemas.Definition) (notes []string, err error) {
 		return nil, usagef("table %s takes its source's partitions as they are; leave repartition out to use the table as it is, or use another name", d.Name)
 	}
 	format, have := d.SourceFormat()
-	if w.format != "" && w.format != format {
+	if w.format != "" && w.format != format && !slices.Contains(strings.Split(format, ","), w.format) {
 		return nil, usagef("table %s has format %s, not %s; leave it out to use the table as it is, change it with \"varve table alter %s --format\", or use another name", d.Name, format, w.format, d.Name)
 	}
 	for _, p := range sortedProperties(w.options) {

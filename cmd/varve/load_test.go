@@ -22,6 +22,7 @@ type loaded struct {
 	Control     int64   `json:"control"`
 	Upserts     int64   `json:"upserts"`
 	Superseded  int64   `json:"superseded"`
+	Elsewhere   int64   `json:"elsewhere"`
 	Deletes     int64   `json:"deletes"`
 	Absent      int64   `json:"absent_deletes"`
 	Snapshot    *int64  `json:"snapshot_id"`
@@ -39,7 +40,7 @@ func load(t *testing.T, stdin string, args ...string) (loaded, string) {
 		t.Fatalf("load %v: %v in\n%s", args, err, out)
 	}
 	// Nothing is lost in silence: what was published was read, and came to something.
-	if r.Records == nil || *r.Records != r.Events || *r.Records != r.Applied+r.Control+r.DeadLetters ||
+	if r.Records == nil || *r.Records != r.Events || *r.Records != r.Applied+r.Control+r.Elsewhere+r.DeadLetters ||
 		r.Applied > r.Upserts+r.Superseded+r.Deletes+r.Absent+r.LateIgnored {
 		t.Errorf("load %v: the events do not add up: %s", args, out)
 	}

@@ -78,3 +78,57 @@ func plan(t *testing.T, brokers string) {
 		}
 	}
 }
+
+// A plan of a table that is there says what the topic's records would change of
+// it, and what a change of its format would: asked of a running node, or of the
+// brokers alone. The table stays as it is.
+func TestPlanOfATable(t *testing.T) {
+	data := t.TempDir()
+	config := writeFile(t, "varve.yaml", fmt.Sprintf(`
+data: %s
+log_level: warn
+tables:
+  - name: shop.t
+    source: {topic: changes, format: debezium-json, options: {columns.new: refuse}}
+    key: [id]
+    commit_interval: 100ms
+`, data))
+	n := startNode(t, "--config", config)
+	produce := func(lines ...string) {
+		t.Helper()
+		if code, _, errs := varveWith(t, nil, strings.Join(lines, "\n"), "produce", "--data", data, "--topic", "changes", "--records", "--quiet", "-"); code != exitDone {
+			t.Fatal(errs, n.err.String())
+		}
+	}
+	produce(`{"key":{"id":1},"value":{"before":null,"after":{"id":1,"name":"a"},"op":"c"}}`)
+	eventually(t, func() error {
+		if code, _, errs := varve(t, "table", "show", "shop.t", "--data", data); code != exitDone {
+			return fmt.Errorf("%s %s", errs, n.err.String())
+		}
+		return nil
+	})
+	produce(`{"key":{"id":2},"value":{"before":null,"after":{"id":2,"name":"b","size":5},"op":"c"}}`,
+		`{"key":{"id":3},"value":{"before":null,"after":{"id":3,"name":7},"op":"c"}}`, `{"key":{"id":1},"value":null}`)
+	brokers := n.out.String()
+	brokers = brokers[strings.Index(brokers, `"127.0.0.1:`)+1:]
+	brokers = brokers[:strings.IndexByte(brokers, '"')]
+	common := []string{"plan", "shop.t", "--from-beginning", "--quiet", "--output", "json"}
+	for _, where := range [][]string{{"--data", data}, {"--brokers", brokers}} {
+		out := run(t, append(append([]string(nil), common...), where...)...)
+		wantLines(t, out, `"exists": true`, `"topic": "changes"`, `"format": "debezium-json"`, `"records_read": 4`, `"upserts": 1`, `"deletes": 1`, `"refused": 2`, `"code": "schema"`, `"code": "type"`, `"schema_changes": [`)
+		out = run(t, append(append([]string(nil), common...), append(where, "--format-option", "columns.new=add", "--key", "name")...)...)
+		wantLines(t, out, `"upserts": 2`, `"refused": 1`, `size long`, "varve table alter shop.t", "which does not change")
+	}
+	// Of the configuration file, before there is a table.
+	other := writeFile(t, "other.yaml", fmt.Sprintf("data: %s\ntables:\n  - {name: shop.other, source: {topic: changes, format: rows-json}, append_only: true}\n", data))
+	out := run(t, "plan", "shop.other", "--config", other, "--from-beginning", "--quiet", "--output", "json")
+	wantLines(t, out, `"exists": false`, `"topic": "changes"`, `"format": "rows-json"`, `"column": "after"`)
+	if code, out, errs := varve(t, "table", "list", "--data", data, "--output", "csv"); code != exitDone || strings.Contains(out, "shop.other") {
+		t.Errorf("%s %s", out, errs)
+	}
+	wantLines(t, run(t, "table", "show", "shop.t", "--data", data, "--output", "json"), `"format": "debezium-json"`, `"option": "columns.new"`)
+	code, _, errs := varve(t, "plan", "shop.t", "--data", t.TempDir())
+	if code != exitUsage || !strings.Contains(errs, "--brokers") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}

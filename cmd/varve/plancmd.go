@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/topology"
@@ -24,11 +26,15 @@ func (a *app) planCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "plan TABLE",
-		Short: "Look at a topic, and say what a table of it would be; write nothing",
+		Short: "Look at a topic, and say what a table of it would be, or how one would change; write nothing",
 		Long: "Reads records of a topic and says what varve would make of them: the format (guessed\n" +
 			"where --format does not name it), the framing, the schema and key, how many upserts and\n" +
 			"deletes, what would be refused and why, whether equal keys are in one partition, and how\n" +
-			"large the rows are. It joins no group and writes nothing, to no broker and no store.",
+			"large the rows are. Of a table that the deployment has, it says what the records would\n" +
+			"change: its columns, and what of them it would refuse as it is; with --format and\n" +
+			"--format-option, what it would after they are altered. A table of the configuration file\n" +
+			"is planned as it stands there. It joins no group and writes nothing, to no broker and no\n" +
+			"store; without --brokers it asks the node that runs on the data folder.",
 		Example: "  varve plan shop.orders --brokers kafka-1:9092 --topic dbserver1.shop.orders\n" +
 			"  varve plan shop.orders --brokers kafka-1:9092 --format debezium-json --from-beginning --limit 100000 --output json",
 		Args: cobra.ExactArgs(1),
@@ -37,11 +43,18 @@ func (a *app) planCommand() *cobra.Command {
 			if limit < 1 || limit > 10_000_000 {
 				return usagef("--limit %d: from 1 to 10000000 records", limit)
 			}
-			if len(a.brokers) == 0 {
-				return usagef("name the brokers of the topic with --brokers")
-			}
 			if err := t.finishPlan(); err != nil {
 				return err
+			}
+			if err := a.configuredWish(&t.w); err != nil {
+				return err
+			}
+			have, err := a.planned(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if t.w.topic == "" && have != nil {
+				t.w.topic = have.SourceTopic
 			}
 			if t.w.topic == "" {
 				t.w.topic = args[0]
@@ -50,13 +63,14 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.plan(cmd.Context(), &t.w, s)
+			p, err := a.plan(cmd.Context(), &t.w, s, have)
 			if err != nil {
 				return err
 			}
 			return a.show(p)
 		},
 	}
+	a.dataFlags(cmd.Flags())
 	a.brokerFlags(cmd.Flags())
 	f := cmd.Flags()
 	t.add(f)
@@ -105,10 +119,18 @@ func (a *app) guessFormat(sample []source.Record) (string, error) {
 			votes[f]++
 		}
 	}
-	best := ""
+	best, total := "", 0
 	for f, n := range votes {
-		if best == "" || n > votes[best] || n == votes[best] && f < best {
+		if total += n; best == "" || n > votes[best] || n == votes[best] && f < best {
 			best = f
+		}
+	}
+	// A topic may have several formats in turn, where their bytes tell them apart.
+	for _, f := range source.Formats() {
+		if both := best + "," + f; f != best && votes[f]*20 >= total && best != "" && votes[f] > 0 {
+			if _, err := source.SplitFormats(both); err == nil {
+				best = both
+			}
 		}
 	}
 	if best == "" {
@@ -117,9 +139,123 @@ func (a *app) guessFormat(sample []source.Record) (string, error) {
 	return best, nil
 }
 
-func (a *app) plan(ctx context.Context, w *wish, s *topology.TopicSample) (object, error) {
+// configuredWish takes what the configuration file says of a table, where flags
+// do not say otherwise.
+func (a *app) configuredWish(w *wish) error {
+	if err := a.cfg.check(); err != nil {
+		return err
+	}
+	for i := range a.cfg.Tables {
+		if a.cfg.Tables[i].Name != w.name {
+			continue
+		}
+		c := a.cfg.Tables[i].wish()
+		w.topic, w.format, w.schemaFile, w.order, w.repartition = cmp.Or(w.topic, c.topic), cmp.Or(w.format, c.format), cmp.Or(w.schemaFile, c.schemaFile), cmp.Or(w.order, c.order), cmp.Or(w.repartition, c.repartition)
+		w.commitMs = cmp.Or(w.commitMs, c.commitMs)
+		if len(w.key) == 0 && !w.appendOnly {
+			w.key, w.appendOnly = c.key, c.appendOnly
+		}
+		if len(w.partitions) == 0 {
+			w.partitions = c.partitions
+		}
+		for k, v := range c.options {
+			if _, given := w.options[k]; !given {
+				w.options[k] = v
+			}
+		}
+	}
+	return nil
+}
+
+// planned finds the table that is planned, nil: it is not there yet. Where no
+// brokers are named, they are those of the node on the data folder.
+func (a *app) planned(ctx context.Context, name string) (*schemas.Definition, error) {
+	if len(a.brokers) > 0 {
+		return topology.DefinitionInLog(ctx, a.client(a.brokers...), a.deployment, name)
+	}
+	conn, _, err := topology.Dial(ctx, a.data, a.client())
+	if errors.Is(err, topology.ErrNotRunning) {
+		return nil, usagef("name the brokers of the topic with --brokers, or the folder of a running node with --data")
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.brokers = conn.Brokers()
+	t, err := conn.Table(ctx, name)
+	if errors.Is(err, topology.ErrNoTable) {
+		return nil, conn.CloseConn()
+	}
+	if err = errors.Join(err, conn.CloseConn()); err != nil {
+		return nil, err
+	}
+	return t.Definition, nil
+}
+
+// planExisting is the definition of a table that is there, with the change of
+// format that is asked for, and what of the wishes it would not take.
+func planExisting(w *wish, have *schemas.Definition) (def schemas.Definition, notes []string, err error) {
+	def = *have
+	was, options := have.SourceFormat()
+	c := formatChange{format: w.format}
+	for _, p := range sortedProperties(w.options) {
+		if !slices.Contains(options, p) {
+			c.options = append(c.options, p.Key+"="+p.Value)
+		}
+	}
+	if c.format == was {
+		c.format = ""
+	}
+	if c.asked() {
+		alter := record.AlterTable{}
+		if err := c.into(&alter, have); err != nil {
+			return def, nil, usagef("table %s: %w", have.Name, err)
+		}
+		set := map[string]string{}
+		for _, p := range have.Properties {
+			if !slices.Contains(alter.Remove, p.Key) {
+				set[p.Key] = p.Value
+			}
+		}
+		for _, p := range alter.Set {
+			set[p.Key] = p.Value
+		}
+		def.Properties = sortedProperties(set)
+		notes = append(notes, fmt.Sprintf("the table reads %s now: this is what it would do after \"varve table alter %s\" with these --format and --format-option", was, have.Name))
+	}
+	same := *w
+	same.format, same.options = "", nil
+	more, err := same.unread(have)
+	if err != nil {
+		more = append(more, err.Error())
+	}
+	if key := keyColumns(have); len(w.key) > 0 && !slices.Equal(w.key, key) || w.appendOnly && len(key) > 0 {
+		more = append(more, fmt.Sprintf("the table has the key %s, which does not change", strings.Join(key, ", ")))
+	}
+	if o := orderText(have); w.order != "" && w.order != o {
+		more = append(more, fmt.Sprintf("the table's ordering value is %q, which does not change", o))
+	}
+	if w.topic != have.SourceTopic {
+		more = append(more, fmt.Sprintf("the table reads topic %s, which does not change", have.SourceTopic))
+	}
+	w.format, _ = def.SourceFormat()
+	return def, append(notes, more...), nil
+}
+
+func (a *app) plan(ctx context.Context, w *wish, s *topology.TopicSample, have *schemas.Definition) (object, error) {
 	if len(s.Records) == 0 {
 		return nil, usagef("topic %s holds no records", w.topic)
+	}
+	if have != nil {
+		def, notes, err := planExisting(w, have)
+		if err != nil {
+			return nil, err
+		}
+		d := a.dryRunOf(def, s)
+		d.exists = true
+		if err := d.run(ctx, s.Records); err != nil {
+			return nil, err
+		}
+		return d.object(w, s, false, notes)
 	}
 	guessed := w.format == ""
 	if guessed {
@@ -136,11 +272,15 @@ func (a *app) plan(ctx context.Context, w *wish, s *topology.TopicSample) (objec
 	if err != nil {
 		return nil, err
 	}
-	d := &dryRun{def: def, registry: a.registry, partitions: s.Partitions, refused: map[string]*refusal{}, framings: map[string]int64{}, keyFramings: map[uint64]bool{}, keyIn: map[string]int32{}}
+	d := a.dryRunOf(def, s)
 	if err := d.run(ctx, s.Records); err != nil {
 		return nil, err
 	}
 	return d.object(w, s, guessed, notes)
+}
+
+func (a *app) dryRunOf(def schemas.Definition, s *topology.TopicSample) *dryRun {
+	return &dryRun{def: def, registry: a.registry, partitions: s.Partitions, refused: map[string]*refusal{}, framings: map[string]int64{}, keyFramings: map[uint64]bool{}, keyIn: map[string]int32{}}
 }
 
 func (a *app) planSchema(w *wish, s *topology.TopicSample) (schemas.Schema, error) {
@@ -182,7 +322,10 @@ type dryRun struct {
 	keys       *rows.KeyEncoder
 	batch      *rows.Batch
 
+	exists bool // the table is there
+
 	records, control, letters int64
+	elsewhere                 int64 // of control: of other tables of the topic
 	upserts, deletes          int64
 	carried                   int64
 	added                     []string
@@ -252,6 +395,9 @@ func (d *dryRun) run(ctx context.Context, sample []source.Record) error {
 			return fmt.Errorf("partition %d, offset %d: %w", r.Partition, r.Offset, err)
 		case res.Control:
 			d.control++
+			if res.Elsewhere {
+				d.elsewhere++
+			}
 			continue
 		}
 		if len(d.batch.Carries) > carries {
@@ -369,9 +515,12 @@ func (d *dryRun) object(w *wish, s *topology.TopicSample, guessed bool, notes []
 		framings = append(framings, f)
 	}
 	slices.Sort(framings)
-	var rate, partitioner any
+	var rate, partitioner, perSnapshot any
+	commit := max(1, d.def.CommitIntervalMs)
 	if span := d.lastMs - d.firstMs; span > 0 {
-		rate = float64(d.records) * 1000 / float64(span)
+		each := float64(d.records) * 1000 / float64(span)
+		rate = each
+		perSnapshot = byteSize(each * float64(commit) / 1000 * perRow * float64(d.upserts) / float64(max(1, d.records)))
 	}
 	if d.hashed > 0 {
 		partitioner = float64(d.byHash) / float64(d.hashed)
@@ -390,10 +539,10 @@ func (d *dryRun) object(w *wish, s *topology.TopicSample, guessed bool, notes []
 	}
 	estimate := int64(perRow * float64(s.Held) * float64(d.upserts) / float64(max(1, d.records)))
 	return object{
-		{"table", w.name}, {"topic", w.topic}, {"partitions", int64(s.Partitions)}, {"format", w.format}, {"format_guessed", guessed}, {"framing", framings},
-		{"records_held", s.Held}, {"records_read", d.records}, {"bytes_read", byteSize(s.Bytes)}, {"upserts", d.upserts}, {"deletes", d.deletes}, {"control", d.control},
+		{"table", w.name}, {"exists", d.exists}, {"topic", w.topic}, {"partitions", int64(s.Partitions)}, {"format", w.format}, {"format_guessed", guessed}, {"framing", framings},
+		{"records_held", s.Held}, {"records_read", d.records}, {"bytes_read", byteSize(s.Bytes)}, {"upserts", d.upserts}, {"deletes", d.deletes}, {"control", d.control - d.elsewhere}, {"elsewhere", d.elsewhere},
 		{"refused", d.letters}, {"unchanged_values", d.carried}, {"schema_changes", d.added}, {"keys_in_several_partitions", d.apart}, {"key_framings", int64(len(d.keyFramings))},
 		{"default_partitioner_share", partitioner}, {"records_per_second", rate}, {"bytes_per_row", perRow}, {"bytes_of_all_rows_at_most", byteSize(estimate)},
-		{"snapshots_per_hour_at_most", 3_600_000 / max(1, d.def.CommitIntervalMs)}, {"notes", notes}, {"columns", columns}, {"refusals", refused},
+		{"snapshots_per_hour_at_most", 3_600_000 / commit}, {"flushes_per_hour_at_most", 2 * 3_600_000 / commit * int64(s.Partitions)}, {"bytes_per_snapshot", perSnapshot}, {"notes", notes}, {"columns", columns}, {"refusals", refused},
 	}, nil
 }

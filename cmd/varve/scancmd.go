@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -165,31 +166,61 @@ type rowPrinter struct {
 func (p *rowPrinter) scan(ctx context.Context, plan, read *table.Scan) error {
 	tasks, err := plan.PlanFiles(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("its manifest list, or a manifest, cannot be read (\"varve verify --deep\" tells which): %w", err)
 	}
 	for i := range tasks {
 		tasks[i].Residual = nil
 	}
-	_, records, err := read.ReadTasks(ctx, tasks)
-	if err != nil {
-		return err
-	}
 	done := false
-	for batch, err := range records {
-		if err == nil {
-			done, err = p.batch(batch)
-		}
-		if err != nil {
-			return err
-		}
-		if done {
-			break
-		}
+	err = eachBatch(ctx, read, tasks, func(batch arrow.RecordBatch) (bool, error) {
+		var err error
+		done, err = p.batch(batch)
+		return !done, err
+	})
+	if err != nil {
+		return named(ctx, read, tasks, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return p.out.close()
+}
+
+// errRead marks errors of the reader.
+var errRead = errors.New("read data files")
+
+// eachBatch reads tasks until fn has enough.
+func eachBatch(ctx context.Context, read *table.Scan, tasks []table.FileScanTask, fn func(arrow.RecordBatch) (more bool, err error)) error {
+	_, records, err := read.ReadTasks(ctx, tasks)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRead, err)
+	}
+	for batch, err := range records {
+		if err != nil {
+			return fmt.Errorf("%w: %w", errRead, err)
+		}
+		if more, err := fn(batch); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// named finds the file that cannot be read: the reader's errors do not tell.
+func named(ctx context.Context, read *table.Scan, tasks []table.FileScanTask, err error) error {
+	if !errors.Is(err, errRead) {
+		return err
+	}
+	for i := range tasks {
+		e := eachBatch(ctx, read, tasks[i:i+1], func(b arrow.RecordBatch) (bool, error) {
+			b.Release()
+			return true, nil
+		})
+		if e != nil {
+			return fmt.Errorf("data file %s, or its vector: %w", tasks[i].File.FilePath(), e)
+		}
+	}
+	return err
 }
 
 // batch prints a batch's rows; done once the limit is reached. Columns are

@@ -92,7 +92,7 @@ func (w *World) checkFiles() error {
 		if !f.Gone && (f.Job || f.Moved) {
 			return fmt.Errorf("file %d has live rows, and a job still has it (over: %t)", f.ID, f.Moved)
 		}
-		return nil
+		return checkParts(f)
 	})
 }
 

@@ -62,6 +62,9 @@ func (w *World) jobStep() error {
 	if w.opt.Where && w.rng.Intn(3) == 0 {
 		return w.findStep(m)
 	}
+	if w.opt.Tree && w.rng.Intn(4) == 0 {
+		return w.treeStep(m)
+	}
 	switch n := w.rng.Intn(10); {
 	case n < 4:
 		return w.planSome(m)
@@ -105,28 +108,32 @@ func (w *World) planSome(m *member) error {
 	}); err != nil {
 		return err
 	}
+	refs, err := w.references(m, all)
+	if err != nil {
+		return err
+	}
 	p := &record.PlanJobs{}
 	for range 1 + w.rng.Intn(2) {
 		wild := w.rng.Intn(8) == 0
-		files := slices.Clone(all)
-		w.rng.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
-		var first *statestore.FileInfo
+		w.rng.Shuffle(len(refs), func(i, j int) { refs[i], refs[j] = refs[j], refs[i] })
+		var first *planned
 		item := record.PlanItem{Strategy: "sim"}
 		if w.rng.Intn(3) == 0 {
 			item.TargetBytes = 1 // many outputs
 		}
-		for _, f := range files {
+		for i := range refs {
+			f := &refs[i]
 			if len(item.Inputs) > w.rng.Intn(4) {
 				break
 			}
-			if !wild && (f.Gone || f.Job || !f.Published) {
+			if !wild && !f.free {
 				continue
 			}
 			if first == nil {
 				first = f
 			}
-			if wild || bytes.Equal(f.Partition, first.Partition) {
-				item.Inputs = append(item.Inputs, record.JobInput{File: f.ID, Hi: f.Rows})
+			if wild || bytes.Equal(f.file.Partition, first.file.Partition) && f.node == first.node {
+				item.Inputs = append(item.Inputs, record.JobInput{File: f.file.ID, Lo: f.lo, Hi: f.hi})
 			}
 		}
 		if len(item.Inputs) > 0 {
@@ -257,6 +264,11 @@ func (w *World) strikeSome() error {
 		return err
 	}
 	f := all[w.rng.Intn(len(all))]
+	if w.opt.Tree && w.rng.Intn(3) == 0 { // one of which a range has moved
+		if some := slices.DeleteFunc(slices.Clone(all), func(f *statestore.FileInfo) bool { return f.Gone || !anyMoved(f) }); len(some) > 0 {
+			f = some[w.rng.Intn(len(some))]
+		}
+	}
 	if w.opt.Garbage {
 		if n := len(w.oldFiles); n > 0 && w.rng.Intn(3) == 0 {
 			f = w.oldFiles[w.rng.Intn(n)]
@@ -289,6 +301,9 @@ func (w *World) strike(f *statestore.FileInfo, set *roaring.Bitmap) error {
 	w.struck[int64(len(w.log))] = struck
 	if f.Moved {
 		w.saw["struck after a job"]++
+	}
+	if !f.Gone && anyMoved(f) {
+		w.saw["struck beside what moved"]++
 	}
 	return w.request(tableName, w.tableID, &record.DeletePositions{Deletes: []record.DeleteBlock{{File: f.ID, Bitmap: bitmap}}})
 }

@@ -29,6 +29,8 @@ func TestSameRowsAnyway(t *testing.T) {
 				{Shards: 2, Steps: 800, Away: true, Crashes: true, Disks: true},
 				{Shards: 1, Steps: 1000, FlushEvery: 4, Jobs: true},
 				{Shards: 3, Steps: 1000, FlushEvery: 2, Jobs: true, Crashes: true, Partitioned: true},
+				{Shards: 2, Steps: 1200, FlushEvery: 6, Jobs: true, Tree: true},
+				{Shards: 2, Steps: 1200, FlushEvery: 4, Jobs: true, Tree: true, Crashes: true, Disks: true, Garbage: true},
 				{Shards: 2, Steps: 1200, FlushEvery: 3, Jobs: true, Garbage: true, Disks: true, Crashes: true},
 			} {
 				opt.Seed, opt.Keys, opt.Ordered = 100*script+int64(i), keys, ordered

@@ -157,6 +157,9 @@ func shapesOf(rule string) string {
 	if rule == "C10" {
 		return "/^where"
 	}
+	if rule == "F7" || rule == "F8" || rule == "F22" {
+		return "/^tree"
+	}
 	return ""
 }
 

@@ -13,8 +13,8 @@ func init() {
 		{"a collection forgets the pending cut", "G7", 60, []edit{{"statestore/garbage.go",
 			"return Kept{By: KeptByCut}, nil", "return Kept{}, nil"}}},
 		{"a planned file is collected", "G7", 0, []edit{
-			{"statestore/garbage.go", "if id := c.job(x.id); id != nil {", "if id := c.job(x.id); id != nil && false {"},
-			{"statestore/apply_collect.go", "if job := ch.job(id); job != nil {", "if job := ch.job(id); job != nil && false {"}}},
+			{"statestore/garbage.go", "for _, id := range jobs {", "for _, id := range jobs[:0] {"},
+			{"statestore/apply_collect.go", "for _, job := range jobs {", "for _, job := range jobs[:0] {"}}},
 		{"a file of a retained snapshot is collected", "G7", 20, []edit{{"statestore/garbage.go",
 			"if i < len(t.snapshots) && t.snapshots[i].Build < x.left {", "if false {"}}},
 		{"a collection does not wait for the indexes", "G7", 100, []edit{{"statestore/garbage.go",

@@ -17,7 +17,7 @@ func init() {
 		{"a rollback brings dead rows back", "G12", 60, []edit{{"processors/ingest/rewind.go",
 			"if v < len(x.Vectors) && x.Vectors[v].File == f.File {", "if false {"}}},
 		{"a rollback keeps maps", "G1", 60, []edit{{"statestore/apply_rollback.go",
-			"	c.setJob(f.id, nil)\n	f.manifest = b.manifests", "	f.manifest = b.manifests"}}},
+			"	c.setJob(f.id, nil)\n	moved, _, err", "	moved, _, err"}}},
 		{"a rollback keeps the newer dead rows", "G1", 60, []edit{{"statestore/apply_rollback.go",
 			"return errors.Join(s.del(key16(keyDead, uint64(t.id), f.id)), s.del(key16(keyVector, uint64(t.id), f.id)))\n	}\n	set, err", "return s.del(key16(keyVector, uint64(t.id), f.id))\n	}\n	set, err"}}},
 		{"a rollback leaves epochs open", "G1", 60, []edit{{"statestore/apply_rollback.go",

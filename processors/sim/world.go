@@ -49,6 +49,7 @@ type Options struct {
 	Requests    bool // DeleteKeys
 	Jobs        bool // compactions, and deletes by position
 	Where       bool // find jobs
+	Tree        bool // leaves of the tree of key ranges are split, with Jobs
 	Imports     bool // files enter by AddFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Time        bool // snapshots are tagged, expired, and rolled back to
@@ -202,15 +203,16 @@ func (w *World) failing(n int) bool { return w.opt.Away && !w.calm && w.rng.Intn
 
 // member is one copy of the state machine.
 type member struct {
-	w       *World
-	fs      *vfs.MemFS
-	store   *statestore.Store
-	machine *state.Machine
-	net     *network
-	hashes  map[int64]record.Hash
-	cuts    []statestore.CutNotice
-	leads   bool // asks for cuts
-	gc      *collector.Collector
+	w        *World
+	fs       *vfs.MemFS
+	store    *statestore.Store
+	machine  *state.Machine
+	net      *network
+	topicEnd int64 // the newest offset whose outcome the topic had when it was opened
+	hashes   map[int64]record.Hash
+	cuts     []statestore.CutNotice
+	leads    bool // asks for cuts
+	gc       *collector.Collector
 }
 
 // owner is one process's view of a shard.
@@ -354,6 +356,9 @@ func (m *member) Send(x statestore.Message, done func(error)) {
 	if !o.Derived {
 		m.hashes[o.Offset] = o.Chain
 	}
+	if o.Offset <= m.topicEnd {
+		w.broken = fmt.Errorf("a member sends the outcome of log offset %d, which the topic had when it was opened (L11)", o.Offset)
+	}
 	if w.failing(15) {
 		w.saw["outcome unsent"]++
 		if w.rng.Intn(2) == 0 {
@@ -403,7 +408,8 @@ func (m *member) open() error {
 			return err
 		}
 	}
-	if err := m.machine.Resume(m.w.outcomeNext() - 1); err != nil {
+	m.topicEnd = m.w.outcomeNext() - 1
+	if err := m.machine.Resume(m.topicEnd); err != nil {
 		return err
 	}
 	m.machine.Ready()

@@ -11,17 +11,17 @@ import (
 
 // Where each kind of inputs.md is tested:
 //
-//	 1  a key is its typed value     TestOneKeyInAllFormats, TestChangesTypedKey; package rows: the laws of keys
-//	 2  one key in two partitions    cmd/varve: TestLoadKeyChangeOverPartitions; topology/endtoend: TestRepartition
+//	 1  a key is its typed value     TestOneKeyInAllFormats, TestTextKeysInAllFormats, TestMixedKeys, TestChangesTypedKey; package rows: the laws of keys
+//	 2  one key in two partitions    cmd/varve: TestLoadKeyChangeOverPartitions; topology/endtoend: TestRepartition, TestFormatsInTurn
 //	 3  upserts on a live key        TestConformance, TestDebeziumKeyChangeSequence
 //	 4  order values are per key     TestDebeziumDeleteOrder; processors/sim: TestLateEvents, TestValueThenNone
 //	 5  dead letters                 cmd/varve: TestLoadLetters, TestDeadLetterCommands
-//	 6  exact or refused             TestTextInAllFormats, TestNestedAvroRoundTrip, TestNestedJSONRoundTrip, TestLossesAreTrue,
+//	 6  exact or refused             TestTextInAllFormats, TestNumbersInAllFormats, TestWrittenNumbers, TestNestedAvroRoundTrip, TestNestedJSONRoundTrip, TestLossesAreTrue,
 //	                                 FuzzDecimal; unchanged values: cmd/varve TestUnchangedValues
 //	 7  special values               TestFixtureAllTypes, testdata/decode
 //	 8  schema by name               TestRegistryByName, TestAvroVersions, testdata/decode; inside of columns: testdata/decode/nested
 //	 9  names                        TestConformance, testdata/decode; package iceberg: names in manifests
-//	10  control records              TestConformance, TestRegistryEnvelope
+//	10  control records              TestConformance, TestRegistryEnvelope; routed to no table: TestRoutes, cmd/varve: TestManyTablesOfPatterns
 //	11  nested types                 TestRegistryNested, TestProtobufNested, TestJSONSchemaNested; package rows:
 //	                                 TestNestedRoundTrip; cmd/varve: TestLoadNested; topology/readers: TestNestedColumns
 //	12  text edges                   TestTextInAllFormats; package rows: TestBounds, TestBoundsOfALargeValue

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -8,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -29,7 +32,7 @@ const (
 	refsShare, jobsShare = 0.8, 0.4
 	stateLists           = 1_000
 	// stateLimit is what a node with one state tells the runtime to keep to.
-	stateLimit = 384 << 20
+	stateLimit = 320 << 20
 )
 
 // stateTask measures a state that lies in a folder, in a process of its own.
@@ -161,12 +164,20 @@ func (t *stateTask) run(ctx context.Context, out *json.Encoder) (err error) {
 		return err
 	}
 	r.Refs, r.CPU = float64(t.Refs)/used, used
-	work, err := t.draw(l, x)
+	maps, err := os.Create(t.Dir + ".maps")
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, maps.Close()) }()
+	work, err := t.draw(l, x, maps)
+	if err != nil {
+		return err
+	}
+	if _, err := maps.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
 	if used, err = cpuOf(ctx, func() error {
-		return profiled(t.CPUProfile, func() error { return doJobs(ctx, l, x, work) })
+		return profiled(t.CPUProfile, func() error { return doJobs(ctx, l, x, work, bufio.NewReader(maps)) })
 	}); err != nil {
 		return err
 	}
@@ -205,45 +216,54 @@ func (t *stateTask) list(l *jobsLog, x *jobsTable) (float64, error) {
 
 // stateJob is a job and what a worker would have made of it.
 type stateJob struct {
-	inputs []record.JobInput
-	text   []byte // of the map
-	done   record.CompletedJob
+	group int64 // of its inputs
+	hash  record.Hash
+	size  int
 }
 
-// draw chooses jobs at random places of the table, and does the workers' part.
-func (t *stateTask) draw(l *jobsLog, x *jobsTable) ([]stateJob, error) {
+// draw chooses jobs at random places of the table, and does the workers' part: their
+// maps are in a file, one after the other, for they are no part of a state.
+func (t *stateTask) draw(l *jobsLog, x *jobsTable, maps *os.File) ([]stateJob, error) {
 	var all []stateJob
-	for n, g := range l.rng.Perm(int(x.files / jobInputs))[:t.Jobs] {
-		j := stateJob{inputs: x.inputs(int64(g))}
-		in := make([]forward.Input, len(j.inputs))
+	w := bufio.NewWriter(maps)
+	for _, g := range l.rng.Perm(int(x.files / jobInputs))[:t.Jobs] {
+		inputs := x.inputs(int64(g))
+		in := make([]forward.Input, len(inputs))
 		for i := range in {
-			in[i] = forward.Input{File: j.inputs[i].File, Hi: jobRows, Rows: jobRows}
+			in[i] = forward.Input{File: inputs[i].File, Hi: jobRows, Rows: jobRows}
 		}
-		var err error
-		if j.text, err = forwardingMap(in, jobOrder(in)); err != nil {
+		text, err := forwardingMap(in, jobOrder(in))
+		if err != nil {
 			return nil, err
 		}
-		hash := record.Hash(sha256.Sum256(j.text))
-		o := record.JobOutput{Rows: jobInputs * jobRows, Bytes: 25_000}
-		binary.BigEndian.PutUint64(o.Name[:], uint64(n)+1)
-		j.done = record.CompletedJob{
-			Sorted: true, Outputs: []record.JobOutput{o},
-			Map: record.Ref{Path: "_varve/varve/maps/" + hex.EncodeToString(hash[:16]), Length: int64(len(j.text)), Hash: hash},
+		if _, err := w.Write(text); err != nil {
+			return nil, err
 		}
-		all = append(all, j)
+		all = append(all, stateJob{int64(g), record.Hash(sha256.Sum256(text)), len(text)})
 	}
-	return all, nil
+	return all, w.Flush()
+}
+
+// completed is what the n-th job's worker says.
+func (j *stateJob) completed(n int, id record.JobID) record.CompletedJob {
+	o := record.JobOutput{Rows: jobInputs * jobRows, Bytes: 25_000}
+	binary.BigEndian.PutUint64(o.Name[:], uint64(n)+1)
+	return record.CompletedJob{
+		Job: id, Sorted: true, Outputs: []record.JobOutput{o},
+		Map: record.Ref{Path: "_varve/varve/maps/" + hex.EncodeToString(j.hash[:16]), Length: int64(j.size), Hash: j.hash},
+	}
 }
 
 // doJobs plans, dispatches and completes jobs.
-func doJobs(ctx context.Context, l *jobsLog, x *jobsTable, all []stateJob) error {
+func doJobs(ctx context.Context, l *jobsLog, x *jobsTable, all []stateJob, maps io.Reader) error {
+	n := 0
 	for plan := range slices.Chunk(all, jobsPerPlan) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		p := &record.PlanJobs{}
 		for i := range plan {
-			p.Items = append(p.Items, record.PlanItem{Strategy: "bench", Inputs: plan[i].inputs})
+			p.Items = append(p.Items, record.PlanItem{Strategy: "bench", Inputs: x.inputs(plan[i].group)})
 		}
 		if _, err := l.do(x.name, x.id, p); err != nil {
 			return err
@@ -258,10 +278,13 @@ func doJobs(ctx context.Context, l *jobsLog, x *jobsTable, all []stateJob) error
 			if err != nil || d == nil {
 				return errors.Join(err, errors.New("a job cannot be dispatched"))
 			}
-			done := plan[i].done
-			done.Job = d.Job
-			l.st.ProvideMap(done.Map.Hash, plan[i].text)
-			c.Items = append(c.Items, done)
+			text := make([]byte, plan[i].size)
+			if _, err := io.ReadFull(maps, text); err != nil {
+				return err
+			}
+			l.st.ProvideMap(plan[i].hash, text)
+			c.Items = append(c.Items, plan[i].completed(n, d.Job))
+			n++
 			if len(c.Items) < jobsPerDone && i < len(plan)-1 {
 				continue
 			}
