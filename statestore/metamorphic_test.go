@@ -52,6 +52,7 @@ type logGen struct {
 	log    []statestore.Record
 	chains []record.Hash
 	timeMs int64
+	last   record.OutcomeMessage
 }
 
 func (g *logGen) n(label string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(g.t, label) }
@@ -66,7 +67,7 @@ func (g *logGen) add(table string, id int64, v any) {
 		Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: 1, Request: requestID(off), OffsetSeen: off - 1,
 		Table: table, TableID: id, Body: body,
 	}
-	if env.Type == record.TypeAppendRows {
+	if env.Type == record.TypeAppendRows || env.Type == record.TypeCompleteJob {
 		env.Request = record.RequestID{}
 	}
 	var m record.Message
@@ -76,11 +77,11 @@ func (g *logGen) add(table string, id int64, v any) {
 
 func (g *logGen) put(r statestore.Record) {
 	r.Offset, r.TimeMs = int64(len(g.log)), g.timeMs
-	out, err := g.st.Apply(&r)
+	out, err := applyFetching(g.st, &r)
 	if err != nil {
 		g.t.Fatalf("log offset %d: %v", r.Offset, err)
 	}
-	g.log, g.chains = append(g.log, r), append(g.chains, out.Chain)
+	g.log, g.chains, g.last = append(g.log, r), append(g.chains, out.Chain), out
 	if _, err := g.st.Commit(); err != nil {
 		g.t.Fatal(err)
 	}
@@ -111,6 +112,12 @@ func (g *logGen) step() {
 		g.add(name, -1, &record.CreateTable{Definition: d, SuffixID: g.n("suffix", 0, 1) == 0})
 	case what < 10:
 		g.add(name, i.ID, &record.DropTable{})
+	case what < 12:
+		x := &record.AlterSpec{}
+		if n := g.n("buckets", 1, 3); n > 1 {
+			x.Terms = []record.PartitionTerm{{Column: "name", Transform: schemas.Bucket, N: int32(n), Name: fmt.Sprint("name_bucket_", n)}}
+		}
+		g.add(name, i.ID, x)
 	case what < 15:
 		g.add(name, i.ID, &record.AlterTable{
 			Set: []schemas.Property{{Key: "p", Value: fmt.Sprint(g.n("value", 0, 2))}},
@@ -172,6 +179,11 @@ func (g *logGen) appendRows(name string, i *statestore.TableInfo, sh *statestore
 		f := record.DataFile{ID: statestore.FileID(sh.Writer, last+1+uint64(k)*uint64(g.n("gap", 1, 100))), Rows: int64(g.n("rows", 1, 5)), Bytes: int64(g.n("bytes", 1, 9))}
 		if name == "u" {
 			f.Partition = schemas.EncodeTuple([][]byte{[]byte(fmt.Sprint(g.n("partition", 0, 2)))})
+		}
+		if spec := i.Definition.Specs[g.n("spec", 0, len(i.Definition.Specs)-1)]; spec.ID > 0 { // T7
+			if f.SpecID, f.Partition = spec.ID, nil; len(spec.Fields) > 0 {
+				f.Partition = schemas.EncodeTuple([][]byte{{byte(g.n("bucket", 0, 1)), 0, 0, 0}})
+			}
 		}
 		a.Files = append(a.Files, f)
 	}
@@ -291,6 +303,8 @@ func FuzzApply(f *testing.F) {
 	put(mk("t", 1, &record.SnapshotFailed{Cut: 4, Build: 4, Cause: "store"}))
 	put(mk("t", 1, &record.SnapshotCommitted{Cut: 4, Build: 4, TimestampMs: startMs, MetadataVersion: 1, MetadataPath: "v"}))
 	put(mk("t", 1, &record.AlterTable{Add: []record.AddColumn{{Name: "x", Type: schemas.Of(schemas.Int)}}}))
+	put(mk("t", 1, &record.AlterSpec{Terms: []record.PartitionTerm{{Column: "id", Transform: schemas.Bucket, N: 4, Name: "p"}}}))
+	put(mk("t", 1, &record.CatalogSpecs{Specs: []schemas.Spec{{ID: 2}}, DefaultSpec: 2, LastPartitionID: 1000}))
 	put(mk("t", 1, &record.DeleteKeys{Keys: *ref(2), Count: 1}))
 	put(mk("t", 1, &record.SkipSource{Shard: shardKey(0), From: 5, To: 6}))
 	put(mk("t", 1, &record.RetireShard{Shard: shardKey(0)}))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -625,6 +626,9 @@ func (n *Node) release() error {
 	}
 	if n.http != nil {
 		err = errors.Join(err, n.http.close())
+	}
+	if c, ok := n.remote.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
 	}
 	if n.producer != nil {
 		n.producer.Close()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/statestore/objstore"
-	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Check says what of the options a node cannot work with, as far as that is
@@ -21,7 +20,7 @@ func (o NodeOptions) Check(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if o.Remote != nil {
-		if err := restclient.CheckOptions(*o.Remote); err != nil {
+		if err := checkOutside(o.Remote); err != nil {
 			return fmt.Errorf("%w: the catalog that tables are published to: %w", ErrConfig, err)
 		}
 	}

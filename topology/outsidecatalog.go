@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/restcat"
+	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/statestore/restclient"
+	"github.com/varve-io/varve/statestore/sqlcat"
 )
 
 // RemoteFacts is where a deployment's tables are published outside of their
@@ -18,6 +22,52 @@ type RemoteFacts struct {
 	URI       string `json:"uri"`
 	Warehouse string `json:"warehouse,omitempty"`
 	Prefix    string `json:"prefix,omitempty"`
+}
+
+// OutsideCatalog is a catalog that other programs write to as well.
+type OutsideCatalog interface {
+	publisher.Remote
+	// URI is its address; it holds no secret.
+	URI() string
+	// CheckCommits says why tables cannot be published there, nil when they can.
+	CheckCommits() error
+}
+
+// stager is a catalog that says where a new table is to lie.
+type stager interface {
+	Stage(ctx context.Context, namespace []string, r *restcat.CreateTable) (*restclient.Table, error)
+}
+
+// OpenOutside reaches a catalog: a REST one, or one in a PostgreSQL database,
+// whose name is what the warehouse says and whose login the credential.
+func OpenOutside(ctx context.Context, o *restclient.Options, store objstore.Store) (OutsideCatalog, error) {
+	if sqlcat.IsURI(o.URI) {
+		c, err := sqlcat.Open(ctx, sqlOptions(o, store))
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	c, err := restclient.Open(ctx, *o)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func sqlOptions(o *restclient.Options, store objstore.Store) sqlcat.Options {
+	user, password, _ := strings.Cut(o.Credential, ":")
+	return sqlcat.Options{URI: o.URI, Name: o.Warehouse, User: user, Password: password, Timeout: o.Timeout, Store: store}
+}
+
+func checkOutside(o *restclient.Options) error {
+	if !sqlcat.IsURI(o.URI) {
+		return restclient.CheckOptions(*o)
+	}
+	if o.Token != "" || o.Prefix != "" || len(o.Headers) > 0 {
+		return fmt.Errorf("%w: a catalog in PostgreSQL takes no access token, prefix or headers; its login is the credential user:password", restclient.ErrOptions)
+	}
+	return sqlcat.CheckOptions(sqlOptions(o, nil))
 }
 
 // openRemote reaches the catalog that tables are published to. What can only be
@@ -42,7 +92,7 @@ func (n *Node) openRemote(ctx context.Context, old *nodeFile) error {
 	if !n.has(RolePublisher) {
 		return nil
 	}
-	c, err := reachCatalog(ctx, o)
+	c, err := n.reachCatalog(ctx, o)
 	if err == nil {
 		err = c.CheckCommits()
 	}
@@ -63,9 +113,9 @@ const (
 	catalogWait  = 200 * time.Millisecond
 )
 
-func reachCatalog(ctx context.Context, o *restclient.Options) (*restclient.Client, error) {
+func (n *Node) reachCatalog(ctx context.Context, o *restclient.Options) (OutsideCatalog, error) {
 	for try := 0; ; try++ {
-		c, err := restclient.Open(ctx, *o)
+		c, err := OpenOutside(ctx, o, n.store)
 		if !errors.Is(err, restclient.ErrAway) || try == catalogTries-1 {
 			return c, err
 		}
@@ -82,12 +132,13 @@ func reachCatalog(ctx context.Context, o *restclient.Options) (*restclient.Clien
 // table's id may be put behind it.
 func (n *Conn) place(ctx context.Context, d *schemas.Definition) (location string, suffix bool, err error) {
 	ours := n.store.Location(tablePath(d.Name))
-	if n.remote == nil {
+	catalog, says := n.remote.(stager)
+	if !says {
 		return ours, true, nil
 	}
 	id := restcat.IdentifierOf(d.Name)
 	s := d.Schema()
-	t, err := n.stage(ctx, id, &restcat.CreateTable{
+	t, err := n.stage(ctx, catalog, id, &restcat.CreateTable{
 		Name: id.Name, Location: ours, Schema: s.AppendJSON(nil), Spec: iceberg.AppendSpecJSON(nil, d.Spec(d.DefaultSpec)),
 		Order: []byte(restcat.Unsorted), Properties: map[string]string{"format-version": fmt.Sprint(d.FormatVersion)},
 	})
@@ -106,11 +157,11 @@ func (n *Conn) place(ctx context.Context, d *schemas.Definition) (location strin
 	return t.Location, false, nil
 }
 
-func (n *Conn) stage(ctx context.Context, id restcat.Identifier, r *restcat.CreateTable) (*iceberg.Metadata, error) {
+func (n *Conn) stage(ctx context.Context, catalog stager, id restcat.Identifier, r *restcat.CreateTable) (*iceberg.Metadata, error) {
 	if err := n.remote.CreateNamespace(ctx, id.Namespace); err != nil {
 		return nil, err
 	}
-	t, err := n.remote.Stage(ctx, id.Namespace, r)
+	t, err := catalog.Stage(ctx, id.Namespace, r)
 	if err != nil {
 		return nil, err
 	}

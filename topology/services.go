@@ -18,7 +18,6 @@ import (
 	"github.com/varve-io/varve/schemas/source"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
-	"github.com/varve-io/varve/statestore/restclient"
 )
 
 // Errors of requests to a node.
@@ -47,9 +46,9 @@ type Conn struct {
 	topics     Topics
 	store      objstore.Store
 	bodies     *processors.Bodies
-	producer   *LogProducer       // transactions and outcomes
-	letters    *LogProducer       // source topics and dead letters
-	remote     *restclient.Client // the outside catalog that tables are published to; nil: none, or not known here
+	producer   *LogProducer   // transactions and outcomes
+	letters    *LogProducer   // source topics and dead letters
+	remote     OutsideCatalog // the outside catalog that tables are published to; nil: none, or not known here
 	views      views
 	stuck      func(*statestore.TableInfo) error // why a table will not be published; nil: nobody knows
 	fatal      chan error

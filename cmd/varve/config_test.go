@@ -80,7 +80,9 @@ func TestConfigErrors(t *testing.T) {
 		{"twice", "tables: [{name: t, key: [id]}, {name: t, key: [id]}]\n", "twice"},
 		{"format", "tables: [{name: t, key: [id], source: {format: debezium-jsn}}]\n", `did you mean "debezium-json"`},
 		{"partition", "tables: [{name: t, key: [id], partition_by: ['bucket(id)']}]\n", "bucket(16, id)"},
-		{"catalog", "catalog: {type: glue}\n", "not built yet"},
+		{"catalog", "catalog: {type: glue}\n", "is not there; use embedded, rest or sql"},
+		{"catalog uri", "catalog: {type: sql, uri: 'http://127.0.0.1'}\n", "its uri is postgres://"},
+		{"catalog password", "catalog: {type: sql, uri: 'postgres://u:geheim@h/db'}\n", "the address holds a password"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -285,12 +285,12 @@ log_format: text # text, json
 # and vN.metadata.json). rest: an Iceberg REST catalog, which others may write to.
 # Where it was once published a table stays.
 catalog:
-  type: embedded
-  uri: ""         # rest: https://catalog.example:8181, what stands before /v1
-  warehouse: ""   # what the catalog calls its set of tables, if it needs that
+  type: embedded  # or rest, or sql
+  uri: ""         # rest: https://catalog.example:8181, what stands before /v1; sql: postgres://user@host/database
+  warehouse: ""   # what the catalog calls its set of tables, if it needs that; sql: the catalog's name, "default" else
   prefix: ""      # of its paths; most catalogs name it themselves
   token: ""       # a bearer token; better in VARVE_CATALOG_ACCESS_TOKEN
-  credential: ""  # or an OAuth2 client, id:secret; better in VARVE_CATALOG_CREDENTIAL
+  credential: ""  # or an OAuth2 client, id:secret; sql: user:password; better in VARVE_CATALOG_CREDENTIAL
   token_uri: ""   # where its token is asked; default: the catalog's v1/oauth/tokens
   scope: ""       # of that token; default: catalog
   headers: {}     # sent with every request

@@ -24,7 +24,7 @@ var serverOptions = []foreignOption{
 	{"debezium.sink.type", "brokers", "set it to kafka: varve reads the topic that Debezium writes"},
 	{"debezium.sink.kafka.", "", "they stay with Debezium"},
 	{serverIceberg + "warehouse", "warehouse", "s3a:// becomes s3://"},
-	{serverIceberg + "type", "catalog.type", "rest, or varve's own catalog, which engines read by REST; Hive, JDBC, Nessie, Glue and Hadoop are not written"},
+	{serverIceberg + "type", "catalog.type", "rest, sql for a JDBC catalog in PostgreSQL, or varve's own catalog, which engines read by REST; Hive, Nessie, Glue and Hadoop are not written"},
 	{serverIceberg + "catalog-impl", "catalog.type", "RESTCatalog is rest"},
 	{serverIceberg + "uri", "catalog.uri", ""},
 	{serverIceberg + "catalog-name", "", "a deployment has one catalog"},

@@ -16,7 +16,6 @@ import (
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/statestore/hadoopcat"
 	"github.com/varve-io/varve/statestore/objstore"
-	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -74,7 +73,7 @@ func readNodeFacts(dir string) (*nodeFacts, error) {
 type lake struct {
 	store   objstore.Store
 	catalog *hadoopcat.Catalog
-	remote  *restclient.Client // tables are published there; nil: in their folders
+	remote  topology.OutsideCatalog // tables are published there; nil: in their folders
 }
 
 func (a *app) openLake(ctx context.Context) (*lake, error) {
@@ -104,7 +103,7 @@ func (a *app) openLake(ctx context.Context) (*lake, error) {
 	}
 	l := &lake{store: store, catalog: hadoopcat.New(store)}
 	if remote != nil {
-		if l.remote, err = a.openRemote(ctx, remote); err != nil {
+		if l.remote, err = a.openRemote(ctx, remote, store); err != nil {
 			return nil, err
 		}
 	}

@@ -10,7 +10,10 @@ import (
 
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/restcat"
+	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/statestore/restclient"
+	"github.com/varve-io/varve/statestore/sqlcat"
+	"github.com/varve-io/varve/topology"
 )
 
 // outsideFlags name the catalog that tables are published to. Only its address
@@ -26,16 +29,16 @@ type outsideFlags struct {
 var secretFlags = map[string]bool{"catalog-access-token": true, "catalog-credential": true, "catalog-header": true}
 
 func (o *outsideFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&o.uri, "catalog-uri", "", "`URL` of the Iceberg REST catalog that tables are published to; \"varve config example\" tells its other settings (default: the tables' own folders)")
+	f.StringVar(&o.uri, "catalog-uri", "", "`URL` of the Iceberg REST catalog, or postgres:// of the SQL one, that tables are published to; \"varve config example\" tells its other settings (default: the tables' own folders)")
 	hidden := func(p *string, name, usage string) {
 		f.StringVar(p, name, "", usage)
 		f.Lookup(name).Hidden = true
 	}
-	hidden(&o.kind, "catalog-type", "embedded or rest")
+	hidden(&o.kind, "catalog-type", "embedded, rest or sql")
 	hidden(&o.warehouse, "catalog-warehouse", "what the catalog calls its set of tables")
 	hidden(&o.prefix, "catalog-prefix", "segment of the catalog's paths")
 	hidden(&o.token, "catalog-access-token", "bearer token for the catalog")
-	hidden(&o.credential, "catalog-credential", "id:secret of an OAuth2 client")
+	hidden(&o.credential, "catalog-credential", "id:secret of an OAuth2 client, or user:password of a SQL catalog")
 	hidden(&o.tokenURI, "catalog-token-uri", "where tokens for the credential are asked")
 	hidden(&o.scope, "catalog-scope", "scope of those tokens")
 	hidden(&o.certificates, "catalog-ca-file", "certificates that are trusted besides the system's")
@@ -61,18 +64,24 @@ func (c *catalogConfig) values(out map[string][]string) {
 
 func (c *catalogConfig) check() error {
 	switch c.Type {
-	case "", "embedded", "rest":
+	case "", "embedded", "rest", "sql":
 	default:
-		return fmt.Errorf("catalog type %q is not built yet; use embedded or rest", c.Type)
+		return fmt.Errorf("catalog type %q is not there; use embedded, rest or sql", c.Type)
 	}
-	if c.Type == "rest" && c.URI == "" {
-		return errors.New("a catalog of type rest needs its uri")
-	}
-	if c.Type == "embedded" && c.URI != "" {
-		return errors.New("the embedded catalog has no uri; use type rest")
+	sql := sqlcat.IsURI(c.URI)
+	switch {
+	case c.Type == "rest" && (c.URI == "" || sql):
+		return errors.New("a catalog of type rest needs its uri, http:// or https://")
+	case c.Type == "sql" && !sql:
+		return errors.New("a catalog of type sql is in a PostgreSQL database: its uri is postgres://user@host:port/database")
+	case c.Type == "embedded" && c.URI != "":
+		return errors.New("the embedded catalog has no uri; use type rest or sql")
 	}
 	if c.Token != "" && c.Credential != "" {
 		return errors.New("give the catalog a token or a credential, not both")
+	}
+	if sql {
+		return sqlcat.CheckOptions(sqlcat.Options{URI: c.URI})
 	}
 	return nil
 }
@@ -84,7 +93,7 @@ func (a *app) remoteOptions(old *nodeFacts) (*restclient.Options, error) {
 	f := &a.outside
 	c := catalogConfig{Type: f.kind, URI: f.uri, Token: f.token, Credential: f.credential}
 	if f.kind == "" && f.uri == "" && old != nil && old.Remote != nil {
-		c.Type, c.URI = "rest", old.Remote.URI
+		c.URI = old.Remote.URI
 		if f.warehouse == "" {
 			f.warehouse = old.Remote.Warehouse
 		}
@@ -113,8 +122,8 @@ func (a *app) remoteOptions(old *nodeFacts) (*restclient.Options, error) {
 }
 
 // openRemote reaches the catalog for reading.
-func (a *app) openRemote(ctx context.Context, o *restclient.Options) (*restclient.Client, error) {
-	c, err := restclient.Open(ctx, *o)
+func (a *app) openRemote(ctx context.Context, o *restclient.Options, store objstore.Store) (topology.OutsideCatalog, error) {
+	c, err := topology.OpenOutside(ctx, o, store)
 	if err != nil && !errors.Is(err, restclient.ErrAway) {
 		err = asUsage(err)
 	}

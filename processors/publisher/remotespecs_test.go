@@ -3,6 +3,8 @@ package publisher_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -153,5 +155,91 @@ func TestRemoteSpecTaken(t *testing.T) {
 	}
 	if m := o.meta(); len(m.Specs) != 2 {
 		t.Errorf("%d specs", len(m.Specs))
+	}
+}
+
+// TestRemoteSpecsRandom: we and another writer partition a table in turns, while
+// files of all specs come and rows die in them; answers are lost, before and after
+// the effect. Every snapshot holds what the model says, and both know the same specs.
+func TestRemoteSpecsRandom(t *testing.T) {
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 21))
+		o := newOutside(t, definition(byDay(0)))
+		saw := map[string]int{}
+		known := func() *schemas.Definition {
+			info, err := o.st.Table(o.def.Name)
+			o.must(err)
+			o.def.Specs = info.Definition.Specs
+			return info.Definition
+		}
+		theirs := func(name string) {
+			d, m := known(), o.meta()
+			if m == nil || len(m.Specs) != len(d.Specs) {
+				return // ours would stand in the way
+			}
+			f := schemas.PartitionField{SourceID: 3, FieldID: m.LastPartitionID + 1, Name: name, Transform: schemas.Identity}
+			for i := range d.Specs {
+				for _, g := range d.Specs[i].Fields {
+					if g.Name == name {
+						o.must(o.cat.Foreign(o.ident, restcat.SetDefaultSpec(d.Specs[i].ID)))
+						saw["theirs again"]++
+						return
+					}
+				}
+			}
+			next := schemas.Spec{ID: int32(len(m.Specs)), Fields: []schemas.PartitionField{f}}
+			o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&next), restcat.SetDefaultSpec(next.ID)))
+			saw["theirs"]++
+		}
+		ours := func(name string) {
+			before := known()
+			o.partitionBy(record.PartitionTerm{Column: "day", Transform: schemas.Identity, Name: name})
+			if after := known(); after.DefaultSpec != before.DefaultSpec {
+				saw["ours"]++
+			}
+		}
+		for range 50 {
+			name := fmt.Sprint("day_", rng.IntN(9))
+			before := rng.IntN(4)
+			switch before {
+			case 0:
+				ours(name)
+			case 1:
+				theirs(name)
+			}
+			o.round(rng)
+			f := o.freeze()
+			if before > 0 && rng.IntN(3) == 0 {
+				theirs(fmt.Sprint("day_", rng.IntN(9)))
+			} else if rng.IntN(3) == 0 {
+				ours(fmt.Sprint("day_", rng.IntN(9)))
+				f = o.frozen()
+			}
+			lost := rng.IntN(4)
+			fault := func(at int) func() error {
+				return func() error {
+					if lost != at {
+						return nil
+					}
+					lost = -1
+					saw[fmt.Sprint("lost ", at)]++
+					return restclient.ErrUnknown
+				}
+			}
+			o.cat.Before, o.cat.After = fault(0), fault(1)
+			o.publish(f)
+			o.checkAll()
+		}
+		o.cat.Before, o.cat.After = nil, nil
+		o.append([]newFile{{rows: 1, partition: emptyTuple(&o.def.Specs[0])}}, nil)
+		o.publishAll()
+		d, m := known(), o.meta()
+		if int64(d.DefaultSpec) != m.DefaultSpec || len(d.Specs) != len(m.Specs) || d.LastPartitionID != m.LastPartitionID {
+			t.Errorf("seed %d: default spec %d of %d here, %d of %d there", seed, d.DefaultSpec, len(d.Specs), m.DefaultSpec, len(m.Specs))
+		}
+		o.specs()
+		if i := slices.IndexFunc([]string{"ours", "theirs", "theirs again", "lost 0", "lost 1"}, func(what string) bool { return saw[what] == 0 }); i >= 0 {
+			t.Errorf("seed %d saw only %v", seed, saw)
+		}
 	}
 }
