@@ -185,6 +185,21 @@ func (m *model) found(o *record.OutcomeMessage, r *record.RowsFound) error {
 		if !f.where.holds(value) {
 			continue
 		}
+		for at, all := range m.held {
+			for _, x := range all {
+				if x.value != value || x.died >= 0 {
+					continue
+				}
+				if at > r.Job.Plan {
+					return fmt.Errorf("the find job at %d read a row that was added at %d (C10)", r.Job.Plan, at)
+				}
+				if end := m.requests[m.w.shardOf(x.key)]; !m.free[at] && end <= at { // not taken yet, so it lives
+					x.died = o.Offset
+					f.rows++
+					m.w.saw["row found while held"]++
+				}
+			}
+		}
 		for _, k := range slices.Sorted(maps.Keys(m.live)) {
 			v := m.live[k]
 			if v.value != value {
