@@ -36,6 +36,8 @@ type otherRow struct {
 	name  string
 	ver   *int64
 	score int64
+	null  bool // the score is null
+	ok    *int64
 	// Of a row that was read.
 	rowID, seq *int64
 }
@@ -122,21 +124,24 @@ func (w *otherWriter) rows(f *otherFile) {
 	w.must(err)
 	long := schemas.Of(schemas.Long)
 	cols, err := file.Read([]schemas.Field{
-		{ID: 1, Name: "name", Type: schemas.Of(schemas.String)}, {ID: 2, Name: "ver", Type: long}, {ID: 3, Name: "score", Type: schemas.Of(schemas.Int)},
+		{ID: 1, Name: "name", Type: schemas.Of(schemas.String)}, {ID: 2, Name: "ver", Type: long}, {ID: 3, Name: "score", Type: schemas.Of(schemas.Int)}, {ID: 4, Name: "ok", Type: schemas.Of(schemas.Boolean)},
 		{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: long}, {ID: schemas.LastSeqField, Name: schemas.LastSeqName, Type: long},
 	})
 	w.must(err)
 	for i := range cols[0].Len() {
-		r := otherRow{name: string(cols[0].BytesAt(i)), score: cols[2].Ints[i]}
+		r := otherRow{name: string(cols[0].BytesAt(i)), score: cols[2].Ints[i], null: cols[2].IsNull(i)}
+		if !cols[3].IsNull(i) {
+			r.ok = &cols[3].Ints[i]
+		}
 		if !cols[1].IsNull(i) {
 			r.ver = &cols[1].Ints[i]
 		}
 		id, seq := *f.entry.File.FirstRowID+int64(i), *f.entry.Sequence
-		if !cols[3].IsNull(i) {
-			id = cols[3].Ints[i]
-		}
 		if !cols[4].IsNull(i) {
-			seq = cols[4].Ints[i]
+			id = cols[4].Ints[i]
+		}
+		if !cols[5].IsNull(i) {
+			seq = cols[5].Ints[i]
 		}
 		r.rowID, r.seq = &id, &seq
 		f.rows = append(f.rows, r)
@@ -301,7 +306,16 @@ func (w *otherWriter) write(path string, schema *schemas.Schema, list []otherRow
 		} else {
 			b.Cols[1].AppendInt(*r.ver)
 		}
-		b.Cols[2].AppendInt(r.score)
+		if r.null {
+			b.Cols[2].AppendNull()
+		} else {
+			b.Cols[2].AppendInt(r.score)
+		}
+		if r.ok == nil {
+			b.Cols[3].AppendNull()
+		} else {
+			b.Cols[3].AppendInt(*r.ok)
+		}
 		b.AppendEvent(rows.Upsert, 0, 0, false)
 		sel[i] = uint32(i)
 		id, seq := int64(-1), int64(-1)
