@@ -29,6 +29,9 @@ type otherWriter struct {
 	n int
 	// before, if set, is called between the writer's reading and its commit.
 	before func()
+	// spec and tuple, if set, are of the files that it adds.
+	spec  *schemas.Spec
+	tuple []byte
 }
 
 // otherRow is a row of people.users.
@@ -178,12 +181,15 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 	w.must(os.MkdirAll(w.local(m.Location+"/theirs"), 0o755))
 	var lines []iceberg.ManifestFile
 	first := next
+	spec := &schemas.Spec{}
 	manifest := func(content iceberg.Content, entries []iceberg.Entry) {
 		if len(entries) == 0 {
 			return
 		}
+		types, err := iceberg.PartitionTypes(spec, schema)
+		w.must(err)
 		b, stats, err := iceberg.WriteManifest(iceberg.ManifestOptions{
-			SchemaJSON: text, SchemaID: int32(m.CurrentSchema), Spec: &schemas.Spec{}, Content: content, SnapshotID: id, Sequence: seq,
+			SchemaJSON: text, SchemaID: int32(m.CurrentSchema), Spec: spec, PartitionTypes: types, Content: content, SnapshotID: id, Sequence: seq,
 		}, entries)
 		w.must(err)
 		l := stats.File
@@ -227,10 +233,18 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		path := fmt.Sprintf("%s/data/part-%d-%d-other.parquet", m.Location, w.n, i)
 		n := w.write(path, schema, list)
 		added = append(added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
-			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n,
+			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n, SpecID: spec.ID,
 		}})
+		if w.spec != nil {
+			f := &added[i].File
+			f.SpecID, f.Partition = w.spec.ID, w.tuple
+		}
+	}
+	if w.spec != nil {
+		spec = w.spec
 	}
 	manifest(iceberg.Data, added)
+	spec = &schemas.Spec{}
 	var vectors []iceberg.Entry
 	if len(c.dead) > 0 {
 		path := fmt.Sprintf("%s/theirs/%d.puffin", m.Location, w.n)
