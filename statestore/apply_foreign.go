@@ -41,8 +41,17 @@ func (s *Store) foreignSnapshot(r *Record, t *table, x *record.ForeignSnapshot) 
 	case len(x.Removed) > 0 && len(t.finds) > 0:
 		// What it finds in a file that left is nowhere (H3): it ends first.
 		return reject(record.Unsettled, t.finds[0].offset), nil
-	case len(x.Removed) > 0:
-		return reject(record.BadForeign, foreignRemoved, 0), nil
+	case len(x.Removed) > 0 && len(t.openDeletes) > 0 && t.openDeletes[0].offset < h.Through:
+		// Rows of the base that it deletes would come back with their copies.
+		return reject(record.Unsettled, t.openDeletes[0].offset), nil
+	}
+	if len(x.Removed) > 0 {
+		// Deaths by another path that the sender had not read of are owed too (H3).
+		if at, err := s.byOthers(t.id); err != nil {
+			return outcomeOf{}, err
+		} else if at > x.AsOf {
+			return reject(record.TooOld, at), nil
+		}
 	}
 	// What the rules read lies in the database from here on.
 	if err := s.writeBack(); err != nil {
@@ -64,7 +73,7 @@ func (s *Store) foreignSnapshot(r *Record, t *table, x *record.ForeignSnapshot) 
 	}
 	t.pending = nil
 	place := h.Through
-	s.effect('W', t.id, x.Base, f.head().ID, x.Sequence, x.NextRowID, int64(len(x.Snapshots)), place)
+	s.effect('Y', t.id, x.Base, f.head().ID, x.Sequence, x.NextRowID, int64(len(x.Snapshots)), place)
 	for _, part := range [...]func() error{f.metadata, f.vectors, f.entries, f.remove, f.add} {
 		if err := part(); err != nil {
 			return outcomeOf{}, err
@@ -271,7 +280,7 @@ func (f *foreign) leaves(n int64) (bool, error) {
 func (f *foreign) checkRemoved() (part, item int64, err error) {
 	s, t, x := f.s, f.t, f.x
 	for i, id := range x.Removed {
-		c, e, v, err := f.listed(id)
+		c, e, _, err := f.listed(id) // a vector may stay in its manifest, and means nothing
 		if err != nil {
 			return 0, 0, err
 		}
@@ -279,16 +288,13 @@ func (f *foreign) checkRemoved() (part, item int64, err error) {
 			return foreignRemoved, int64(i), nil
 		}
 		left, err := f.leaves(e.manifest)
-		if err == nil && left && v != nil {
-			left, err = f.leaves(v.Manifest)
-		}
 		if err != nil {
 			return 0, 0, err
 		}
 		if !left {
 			return foreignRemoved, int64(i), nil
 		}
-		if !e.gone || f.frozenGone[id] && c.job(id) == nil {
+		if !e.gone && !c.moved.has(uint(id&127)) || f.frozenGone[id] && c.job(id) == nil && !c.parted.has(uint(id&127)) {
 			continue
 		}
 		if f.sets, err = s.forwardBlock(t, id, fullSet(e.rows), f.sets); err != nil {
@@ -571,7 +577,7 @@ func (f *foreign) remove() error {
 		if err != nil {
 			return err
 		}
-		if err := f.endJobOf(c, id); err != nil {
+		if err := f.endJobsOf(c, id); err != nil {
 			return err
 		}
 		s.touch(c)
@@ -628,29 +634,36 @@ func (f *foreign) listVector(id uint64, v *Vector) {
 	f.s.effect('V', int64(id), v.Cardinality)
 }
 
-// endJobOf ends the open job that holds a file.
-func (f *foreign) endJobOf(c *chunk, id uint64) error {
+// endJobsOf ends the open jobs that hold a file, or a part of it.
+func (f *foreign) endJobsOf(c *chunk, id uint64) error {
 	s, t := f.s, f.t
-	job := c.job(id)
-	if job == nil {
-		return nil
-	}
-	j, err := s.openJob(t.id, *job)
-	if err != nil || j == nil {
+	jobs, err := s.jobsOf(t, c, id)
+	if err != nil {
 		return err
 	}
-	of := *job
-	for i := range j.inputs {
-		o, err := s.chunk(t.id, j.inputs[i].file)
+	for _, job := range jobs {
+		j, err := s.openJob(t.id, job)
 		if err != nil {
 			return err
 		}
-		if err := s.take(t, o, &j.inputs[i], nil); err != nil {
+		if j == nil {
+			continue // completed
+		}
+		for i := range j.inputs {
+			o, err := s.chunk(t.id, j.inputs[i].file)
+			if err != nil {
+				return err
+			}
+			if err := s.take(t, o, &j.inputs[i], nil); err != nil {
+				return err
+			}
+		}
+		s.effect('R', t.id, job.plan, int64(job.item), 0)
+		if err := s.endJob(t, job, j); err != nil {
 			return err
 		}
 	}
-	s.effect('R', t.id, of.plan, int64(of.item), 0)
-	return s.endJob(t, of, j)
+	return nil
 }
 
 // vectors kills the rows that vectors of others say are dead, and those of
@@ -732,12 +745,12 @@ func (f *foreign) add() error {
 	}
 	var e enc
 	e.u(FileCounter(f.first) + uint64(len(x.Files)))
-	return s.set(foreignKey(t.id, 0), e.b)
+	return s.set(foreignKey(t.id, foreignNext), e.b)
 }
 
 // nextForeign is the counter of the next file that another writer brings.
 func (s *Store) nextForeign(table int64) (uint64, error) {
-	b, err := s.get(foreignKey(table, 0))
+	b, err := s.get(foreignKey(table, foreignNext))
 	if err != nil || b == nil {
 		return 1, err
 	}

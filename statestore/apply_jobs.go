@@ -705,6 +705,9 @@ func (s *Store) deletePositions(r *Record, t *table, p *record.DeletePositions) 
 	changed := s.strike(t)
 	if changed {
 		t.lastChange, t.changed, t.dirty = r.Offset, true, true
+		if err := s.diedByOthers(t, r.Offset); err != nil {
+			return outcomeOf{}, err
+		}
 	}
 	return v.outcome(changed), nil
 }

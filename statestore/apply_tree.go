@@ -14,9 +14,11 @@ type grower struct {
 	r     *Record
 	t     *table
 	next  int64 // number of the next node
-	depth int   // of the lowest node made
+	depth int64 // of the lowest node made
+	above int64 // levels that were added above the first root
 	ways  map[int64][]int64
-	above int64 // node that ways are below
+	steps int   // of ways
+	from  int64 // node that ways are below
 }
 
 // splitPartition: F8.
@@ -32,7 +34,7 @@ func (s *Store) splitPartition(r *Record, t *table, p *record.SplitPartition) (o
 		return outcomeOf{}, err
 	}
 	v := verdicts{n: len(p.Items)}
-	g := grower{s: s, r: r, t: t, next: top.next}
+	g := grower{s: s, r: r, t: t, next: top.next, above: top.above}
 	for i := range p.Items {
 		reason, err := g.item(int64(i), &p.Items[i], p.Separators != nil)
 		if err != nil {
@@ -62,7 +64,7 @@ func (g *grower) finish(separators *record.Ref) error {
 	if err != nil {
 		return err
 	}
-	top.next, top.levels = g.next, max(top.levels, int64(g.depth))
+	top.next, top.levels = g.next, max(top.levels, g.depth)
 	if err := g.s.setNode(g.t, root, top); err != nil {
 		return err
 	}
@@ -95,10 +97,13 @@ func (g *grower) item(item int64, x *record.SplitItem, separators bool) (record.
 	case x.Node == root && n.n == 0 && g.t.filesHeld():
 		return record.FilesHeld, nil
 	}
-	depth := 0
+	depth := int64(0)
 	if x.Children > 0 {
-		if depth, err = g.depthOf(n); err != nil || depth >= maxDepth {
-			return record.BadSplit, err
+		if depth = n.level + g.above; x.Node == root {
+			depth = 1
+		}
+		if depth >= maxDepth {
+			return record.BadSplit, nil
 		}
 	}
 	cuts := make([]cutRef, len(x.Refs))
@@ -109,23 +114,7 @@ func (g *grower) item(item int64, x *record.SplitItem, separators bool) (record.
 		}
 	}
 	g.depth = max(g.depth, depth+1)
-	return record.ReasonNone, g.grow(item, x, n, cuts)
-}
-
-// depthOf is how many nodes there are from the root to one.
-func (g *grower) depthOf(n *node) (int, error) {
-	depth := 1
-	for n.parent >= 0 {
-		var err error
-		if n, err = g.s.node(g.t, n.parent); err != nil {
-			return 0, err
-		}
-		if n == nil || depth > maxDepth {
-			return 0, ErrCorrupt
-		}
-		depth++
-	}
-	return depth, nil
+	return record.ReasonNone, g.grow(item, x, n, depth, cuts)
 }
 
 // ref holds a reference that an item names against the state, and its pieces
@@ -208,8 +197,8 @@ func (g *grower) pieces(x *record.SplitItem, y *record.TreeRef) (record.Reason, 
 // way is the places of the children from a node down to a leaf below it. They
 // compare as the leaves' keys do.
 func (g *grower) way(from, leaf int64) ([]int64, record.Reason, error) {
-	if g.above != from || g.ways == nil {
-		g.above, g.ways = from, map[int64][]int64{}
+	if g.from != from || g.ways == nil || g.steps > maxWays {
+		g.from, g.ways, g.steps = from, map[int64][]int64{}, 0
 	}
 	if w := g.ways[leaf]; w != nil {
 		return w, record.ReasonNone, nil
@@ -240,11 +229,12 @@ func (g *grower) way(from, leaf int64) ([]int64, record.Reason, error) {
 	}
 	slices.Reverse(way)
 	g.ways[leaf] = way
+	g.steps += len(way)
 	return way, record.ReasonNone, nil
 }
 
 // grow does what an item says.
-func (g *grower) grow(item int64, x *record.SplitItem, n *node, cuts []cutRef) error {
+func (g *grower) grow(item int64, x *record.SplitItem, n *node, depth int64, cuts []cutRef) error {
 	s, t := g.s, g.t
 	s.effect('T', t.id, item, x.Node, g.next, int64(x.Children), int64(len(cuts)))
 	first := int64(0) // what a piece's place is counted from
@@ -255,7 +245,7 @@ func (g *grower) grow(item int64, x *record.SplitItem, n *node, cuts []cutRef) e
 			return err
 		}
 		for range x.Children {
-			if err := s.setNode(t, g.next, &node{parent: x.Node}); err != nil {
+			if err := s.setNode(t, g.next, &node{parent: x.Node, level: depth + 1 - g.above}); err != nil {
 				return err
 			}
 			g.next++
@@ -324,12 +314,12 @@ func (s *Store) extendTree(r *Record, t *table, p *record.ExtendTree) (outcomeOf
 				}
 			}
 		}
-		n.parent = root
+		n.parent, n.level = root, 2-(top.above+1)
 		if err := s.setNode(t, first+i, n); err != nil {
 			return outcomeOf{}, err
 		}
 	}
-	if err := s.setNode(t, root, &node{parent: -1, first: first, n: int64(p.Children), split: r.Offset, next: first + int64(p.Children), levels: top.levels + 1}); err != nil {
+	if err := s.setNode(t, root, &node{parent: -1, level: 1, first: first, n: int64(p.Children), split: r.Offset, next: first + int64(p.Children), levels: top.levels + 1, above: top.above + 1}); err != nil {
 		return outcomeOf{}, err
 	}
 	s.effect('T', t.id, -1, root, first, int64(p.Children), int64(p.Place))

@@ -247,6 +247,9 @@ func (s *Store) rowsFound(r *Record, t *table, p *record.RowsFound) (outcomeOf, 
 	changed := s.strike(t)
 	if changed {
 		t.lastChange, t.changed = r.Offset, true
+		if err := s.diedByOthers(t, r.Offset); err != nil {
+			return outcomeOf{}, err
+		}
 	}
 	if err := s.endJob(t, id, j); err != nil {
 		return outcomeOf{}, err

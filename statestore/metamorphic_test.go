@@ -52,6 +52,7 @@ type logGen struct {
 	log    []statestore.Record
 	chains []record.Hash
 	timeMs int64
+	last   record.OutcomeMessage
 }
 
 func (g *logGen) n(label string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(g.t, label) }
@@ -66,7 +67,7 @@ func (g *logGen) add(table string, id int64, v any) {
 		Type: record.TypeOf(v), TypeVersion: record.BodyVersion(record.TypeOf(v)), ApplyVersion: 1, Request: requestID(off), OffsetSeen: off - 1,
 		Table: table, TableID: id, Body: body,
 	}
-	if env.Type == record.TypeAppendRows {
+	if env.Type == record.TypeAppendRows || env.Type == record.TypeCompleteJob {
 		env.Request = record.RequestID{}
 	}
 	var m record.Message
@@ -76,11 +77,11 @@ func (g *logGen) add(table string, id int64, v any) {
 
 func (g *logGen) put(r statestore.Record) {
 	r.Offset, r.TimeMs = int64(len(g.log)), g.timeMs
-	out, err := g.st.Apply(&r)
+	out, err := applyFetching(g.st, &r)
 	if err != nil {
 		g.t.Fatalf("log offset %d: %v", r.Offset, err)
 	}
-	g.log, g.chains = append(g.log, r), append(g.chains, out.Chain)
+	g.log, g.chains, g.last = append(g.log, r), append(g.chains, out.Chain), out
 	if _, err := g.st.Commit(); err != nil {
 		g.t.Fatal(err)
 	}

@@ -16,8 +16,11 @@ const root = 0
 const (
 	// maxChildren bounds the children of a node.
 	maxChildren = 4096
-	// maxDepth bounds the nodes from the root to a leaf.
-	maxDepth = 64
+	// maxDepth bounds the nodes from the root to a leaf: where keys only grow, the
+	// last leaf is the one that is split, again and again.
+	maxDepth = 4096
+	// maxWays bounds the steps of the ways to leaves that are remembered.
+	maxWays = 1 << 20
 	// maxParts bounds the references to one file.
 	maxParts = 4096
 )
@@ -31,8 +34,10 @@ type node struct {
 	jobs   int64 // that are open on it
 	split  int64 // offset of the record that made the children
 	item   int64 // of that record
+	level  int64 // nodes from the root to it, less those that were above the root then
 	next   int64 // of the root: number of the next node
 	levels int64 // of the root: nodes from it to the lowest leaf
+	above  int64 // of the root: levels that were added above the first one
 }
 
 func nodeKey(table, number int64) []byte { return key16(keyNode, uint64(table), uint64(number)) }
@@ -40,7 +45,7 @@ func nodeKey(table, number int64) []byte { return key16(keyNode, uint64(table), 
 func (n *node) encode() []byte {
 	var e enc
 	e.u(1)
-	for _, v := range [...]int64{n.parent, n.first, n.n, n.jobs, n.split, n.item, n.next, n.levels} {
+	for _, v := range [...]int64{n.parent, n.first, n.n, n.jobs, n.split, n.item, n.level, n.next, n.levels, n.above} {
 		e.i(v)
 	}
 	return e.b
@@ -51,7 +56,7 @@ func decodeNode(b []byte) (*node, error) {
 	if d.u() != 1 {
 		d.fail()
 	}
-	n := &node{parent: d.i(), first: d.i(), n: d.i(), jobs: d.i(), split: d.i(), item: d.i(), next: d.i(), levels: d.i()}
+	n := &node{parent: d.i(), first: d.i(), n: d.i(), jobs: d.i(), split: d.i(), item: d.i(), level: d.i(), next: d.i(), levels: d.i(), above: d.i()}
 	return n, d.done("node of a tree")
 }
 
@@ -70,7 +75,7 @@ func (s *Store) node(t *table, number int64) (*node, error) {
 	if number != root {
 		return nil, nil
 	}
-	n := &node{parent: -1, next: root + 1, levels: 1, jobs: t.openJobs}
+	n := &node{parent: -1, level: 1, next: root + 1, levels: 1, jobs: t.openJobs}
 	for i := range t.finds {
 		n.jobs -= int64(t.finds[i].open) // parts of find jobs take nothing
 	}

@@ -93,6 +93,9 @@ func (w *stateWorker) planDue(ctx context.Context, t *statestore.TableInfo, p *p
 	if room = min(room, policy.MaxJobs-t.OpenJobs); policy.Paused || len(policy.Strategies) == 0 || room <= 0 {
 		return 0, nil
 	}
+	if !policy.Open(now) {
+		return 0, nil
+	}
 	if len(t.Requests) > 0 { // its files are free once they are settled (F1)
 		return 0, nil
 	}
@@ -188,6 +191,9 @@ func (n *Node) Compact(ctx context.Context, table string, strategies []planner.S
 	}
 	if len(strategies) > 0 {
 		policy.Strategies = strategies
+	}
+	if _, err := w.growTree(ctx, t, &policy); err != nil {
+		return nil, err
 	}
 	out := &Planned{Table: table, Plans: []int64{}}
 	for from := uint64(0); ; {

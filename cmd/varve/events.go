@@ -165,6 +165,9 @@ func (s *eventSource) nextLine() ([]byte, error) {
 			s.lines, s.line = bufio.NewReaderSize(r, eventBuffer), 0
 		}
 		line, err := s.readLine()
+		if s.line == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff")) // what some editors begin a file with is no event's
+		}
 		if err == nil {
 			return line, nil
 		}

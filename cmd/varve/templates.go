@@ -130,6 +130,15 @@ func (t *tableConfig) expand(topic, text string) (string, bool) {
 
 func escapeDollar(s string) string { return strings.ReplaceAll(s, "$", "$$") }
 
+// templateRetry is when a table that could not be made is tried again.
+type templateRetry struct {
+	at   time.Time
+	wait time.Duration
+}
+
+// templateRest is the longest that such a table waits.
+const templateRest = time.Minute
+
 // templates makes the tables of entries that name many.
 type templates struct {
 	a       *app
@@ -140,11 +149,12 @@ type templates struct {
 	owner   map[string]string // by table: what it is of
 	count   map[*tableConfig]int
 	told    map[string]string
+	again   map[string]templateRetry // what could not be made
 	scans   map[string]*topology.RouteScan
 }
 
 func (a *app) newTemplates(n *topology.Node, mine func(string) bool) *templates {
-	t := &templates{a: a, n: n, mine: mine, made: map[string]string{}, owner: map[string]string{}, count: map[*tableConfig]int{}, told: map[string]string{}, scans: map[string]*topology.RouteScan{}}
+	t := &templates{a: a, n: n, mine: mine, made: map[string]string{}, owner: map[string]string{}, count: map[*tableConfig]int{}, told: map[string]string{}, again: map[string]templateRetry{}, scans: map[string]*topology.RouteScan{}}
 	for i := range a.cfg.Tables {
 		if e := &a.cfg.Tables[i]; e.isTemplate() || e.Source.RouteBy != "" {
 			t.entries = append(t.entries, e)
@@ -201,9 +211,9 @@ func (t *templates) make(ctx context.Context, e *tableConfig, name, topic, text 
 	if text != "" {
 		what = topic + ", " + e.Source.RouteBy + " " + text
 	}
-	max := e.MaxTables
-	if max == 0 {
-		max = defaultMaxTables
+	most := e.MaxTables
+	if most == 0 {
+		most = defaultMaxTables
 	}
 	switch other := t.owner[name]; {
 	case schemas.CheckTableName(name) != nil:
@@ -214,8 +224,8 @@ func (t *templates) make(ctx context.Context, e *tableConfig, name, topic, text 
 	case other != "" && other != what:
 		t.tell(what, fmt.Sprintf("table %s is of %s; give it a name of its own", name, other))
 		return nil
-	case t.count[e] >= max:
-		t.tell(what, fmt.Sprintf("%s has made %d tables; raise its max_tables", e.Name, max))
+	case t.count[e] >= most:
+		t.tell(what, fmt.Sprintf("%s has made %d tables; raise its max_tables", e.Name, most))
 		return nil
 	}
 	have, err := t.n.Table(ctx, name)
@@ -235,14 +245,27 @@ func (t *templates) make(ctx context.Context, e *tableConfig, name, topic, text 
 			return nil // the topic may still get some
 		}
 	}
+	if next, wait := t.again[what]; wait && time.Now().Before(next.at) {
+		return nil
+	}
 	why, err := t.a.configured(ctx, t.n, w, false, sample)
+	// Events that differ in their types give no schema together: then the first few
+	// do, and the others are refused by it.
+	for n, first := max(1, len(sample)/10), err; err != nil && have == nil && w.schemaFile == "" && n > 0 && n < len(sample) && ctx.Err() == nil; n /= 10 {
+		if why, err = t.a.configured(ctx, t.n, w, false, sample[:n]); err == nil && why == "" {
+			t.a.log.Warn("a table's schema is that of its first events", "table", name, "events", n, "why", first)
+		}
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
+		wait := min(max(2*t.again[what].wait, time.Second), templateRest)
+		t.again[what] = templateRetry{time.Now().Add(wait), wait}
 		t.tell(what, err.Error())
 		return nil
 	}
+	delete(t.again, what)
 	if why != "" {
 		t.tell(what, "it waits for "+why)
 		return nil
@@ -311,7 +334,7 @@ func (t *templates) routes(ctx context.Context) error {
 	for topic, n := range unrouted {
 		t.n.Unrouted(topic, n)
 		if n > 0 {
-			t.tell(topic, "some of its records are of no table; varve status counts them")
+			t.tell(topic+", by route", "some of its records are of no table; varve status counts them")
 		}
 	}
 	return nil

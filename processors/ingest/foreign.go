@@ -3,11 +3,17 @@ package ingest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore"
+	"github.com/varve-io/varve/statestore/keyindex"
 )
 
 // foreignCommits takes what other writers committed (H2): rows that their vectors
@@ -16,14 +22,17 @@ import (
 // (H1).
 func (s *Shard) foreignCommits(ctx context.Context, d *processors.Decided) error {
 	m := &d.Outcome
-	if s.index == nil {
-		return nil
-	}
 	v, err := s.content(ctx, d)
 	if err != nil {
 		return err
 	}
 	x := v.(*record.ForeignSnapshot)
+	if s.index == nil {
+		if len(x.Removed) > 0 && s.stage == Running && m.Offset > s.epoch {
+			s.lose() // the state closed its epoch (A6)
+		}
+		return nil
+	}
 	n := m.Outcome.Numbers
 	if len(n) <= record.ForeignPlace {
 		return fmt.Errorf("the outcome of other writers' commits has %d numbers", len(n))
@@ -36,6 +45,13 @@ func (s *Shard) foreignCommits(ctx context.Context, d *processors.Decided) error
 	}
 	if err := s.foldBlocks(ctx, m, blocks, false); err != nil {
 		return err
+	}
+	if err := s.foldLeft(ctx, m, x.Removed, n[record.ForeignPlace]); err != nil {
+		return err
+	}
+	if len(x.Removed) > 0 && s.stage == Running && m.Offset > s.epoch {
+		s.log.Info("another writer took files out of the table; claiming the shard again", "files", len(x.Removed), "offset", m.Offset)
+		s.lose() // the state closed its epoch
 	}
 	if len(x.Files) == 0 {
 		return nil
@@ -99,4 +115,88 @@ func (s *side) decodeForeign(r *sideReader) {
 	for i := range s.Held {
 		s.Held[i].Place = r.varint()
 	}
+}
+
+// foldLeft folds files that another writer took out (H3): whatever the index has of
+// their rows ends, wherever jobs have carried them, at its own place but no later
+// than that of the rows that came for them.
+func (s *Shard) foldLeft(ctx context.Context, m *record.OutcomeMessage, removed []uint64, place int64) error {
+	if m.Offset <= s.index.Offset() && s.stage != Running {
+		return nil
+	}
+	var left []keyindex.Entry
+	for _, id := range removed {
+		f, mine := s.side.Files[id]
+		if !mine {
+			continue
+		}
+		d, err := s.openData(ctx, f, id)
+		if err != nil {
+			return err
+		}
+		all := roaring.New()
+		all.AddRange(0, uint64(d.NumRows()))
+		if err := d.object.Close(); err != nil {
+			return away(err)
+		}
+		if err := s.eachNow(ctx, m.Offset, id, all, func(f fileInfo, id uint64, set *roaring.Bitmap) (err error) {
+			left, err = s.leftIn(ctx, left, m, f, id, set, place)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return awayDisk(s.applyFold(left, m.Offset))
+}
+
+// leftIn appends the tombstones of the entries that name rows of a file.
+func (s *Shard) leftIn(ctx context.Context, left []keyindex.Entry, m *record.OutcomeMessage, f fileInfo, id uint64, set *roaring.Bitmap, place int64) ([]keyindex.Entry, error) {
+	c, err := s.readColumns(ctx, f, id)
+	if err != nil {
+		return nil, err
+	}
+	var rowsOf []keyindex.Entry
+	var scratch []byte
+	for it := set.Iterator(); it.HasNext(); {
+		row := int(it.Next())
+		if row >= c.n {
+			break
+		}
+		var e keyindex.Entry
+		e, scratch, err = s.rowEntry(c, id, row, scratch)
+		if errors.Is(err, rows.ErrBadKey) {
+			continue // it died when it was taken
+		}
+		if err != nil {
+			return nil, err
+		}
+		rowsOf = append(rowsOf, e)
+	}
+	slices.SortFunc(rowsOf, func(x, y keyindex.Entry) int { return x.Key.Compare(y.Key) })
+	var keys []keyindex.Key
+	var found []keyindex.Found
+	for i := 0; i < len(rowsOf); {
+		keys = keys[:0]
+		j := i
+		for ; j < len(rowsOf) && (len(keys) < lookupKeys || rowsOf[j].Key == keys[len(keys)-1]); j++ {
+			if len(keys) == 0 || rowsOf[j].Key != keys[len(keys)-1] {
+				keys = append(keys, rowsOf[j].Key)
+			}
+		}
+		if found, err = s.index.LookupConfirmed(keys, found[:0]); err != nil {
+			return nil, awayDisk(err)
+		}
+		at := 0
+		for ; i < j; i++ {
+			for found[at].Key != rowsOf[i].Key {
+				at++
+			}
+			if x := &found[at]; x.Present && x.File == id && x.Pos == rowsOf[i].Pos {
+				left = append(left, keyindex.Entry{
+					Key: x.Key, RowID: keyindex.NoRowID, HasOrder: x.HasOrder, Order: x.Order, Offset: min(f.Record, place), Time: m.TimeMs,
+				})
+			}
+		}
+	}
+	return left, nil
 }

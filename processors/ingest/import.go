@@ -336,6 +336,7 @@ type passage struct {
 type step struct {
 	keyindex.Entry          // Offset is the record's, or the place of the row
 	dead           bool     // a row that died
+	theirs         bool     // of another writer's commit (H10)
 	request        *request // nil: a row
 }
 
@@ -430,7 +431,11 @@ func (p *passage) key(f *keyindex.Found, steps []step) {
 		if v.live() {
 			p.kills = append(p.kills, killed{v.File, v.Pos})
 		}
+		was := v.Entry
 		v = standing{Entry: x.Entry, present: true, place: x.Offset}
+		if x.theirs && was.HasOrder && !x.HasOrder {
+			v.HasOrder, v.Order = true, was.Order
+		}
 		if x.dead {
 			v.end(x.Offset, p.timeMs)
 		}
@@ -460,6 +465,10 @@ func (v *standing) losesTo(x *step) bool {
 	switch {
 	case !v.present:
 		return true
+	case v.HasOrder && !x.HasOrder && x.theirs && !v.live():
+		// Nobody but us knows of remembered values: such a row goes by its place, and
+		// what is remembered stays (K2).
+		return x.Offset >= v.place
 	case v.HasOrder && (!x.HasOrder || x.Order < v.Order):
 		return false
 	case v.HasOrder && x.Order > v.Order:
@@ -554,7 +563,7 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 	p.taken += c.n
 	var scratch []byte
 	for i := range c.n {
-		x := step{dead: dead.Contains(uint32(i))}
+		x := step{dead: dead.Contains(uint32(i)), theirs: h.Place != h.Offset}
 		noKey := slices.ContainsFunc(c.keys, func(k rows.Column) bool { return k.IsNull(i) })
 		if !noKey {
 			x.Entry, scratch, err = s.rowEntry(c, f.ID, i, scratch)

@@ -30,6 +30,9 @@
 // references of one leaf. No job is planned on a leaf that is to be split: those
 // that are open end, then it is.
 //
+// Jobs are planned, and leaves split, within the hours of varve.compaction.window,
+// if the table has any.
+//
 // All of them take published, free files of one partition. A file whose rows are
 // all dead needs no job: the next cut drops it (V7).
 package planner

@@ -86,7 +86,8 @@ type Policy struct {
 	Batch       int
 	Reads       int64
 	MaxJobs     int64
-	SplitBytes  int64 // 0: leaves of the table's tree are not split
+	Windows     []Window // when jobs are planned; none: always
+	SplitBytes  int64    // 0: leaves of the table's tree are not split
 }
 
 // PolicyOf reads a table's properties. One that makes no sense is an error that
@@ -126,6 +127,12 @@ func PolicyOf(d *schemas.Definition) (Policy, error) {
 			note(PropertyPaused, text, fmt.Errorf("it is true or false"))
 		}
 		p.Paused = v
+	}
+	if text, ok := property(d, PropertyWindow); ok {
+		var err error
+		if p.Windows, err = parseWindows(text); err != nil {
+			note(PropertyWindow, text, err)
+		}
 	}
 	text, ok := property(d, PropertyStrategy)
 	if !ok {

@@ -92,7 +92,8 @@ type foreignReader struct {
 	rec record.ForeignSnapshot
 
 	puffins map[string]int32
-	ids     map[string]uint64 // of the files that the head lists and the record names
+	ids     map[string]uint64             // of the files that the head lists and the record names
+	was     map[uint64]*statestore.Vector // their vectors
 }
 
 // entryAt is a live entry and the manifest that lists it.
@@ -175,7 +176,13 @@ func (r *foreignReader) read(ctx context.Context, st *statestore.Store) error {
 	if err := r.kept(ctx, &before, &after); err != nil {
 		return err
 	}
-	return r.added(ctx, &before, &after)
+	var owes *debts
+	if len(r.rec.Removed) > 0 {
+		if owes, err = r.owed(ctx, st, &before); err != nil {
+			return err
+		}
+	}
+	return r.added(ctx, &before, &after, owes)
 }
 
 // list takes the live entries of a manifest.
@@ -215,38 +222,45 @@ func (r *foreignReader) list(ctx context.Context, l *iceberg.ManifestFile, at in
 }
 
 // findIDs finds the ids of files that the head lists and the record has to name.
+// Vectors of files that no head lists mean nothing, and are passed over.
 func (r *foreignReader) findIDs(st *statestore.Store, before, after *listing) error {
 	wanted := map[string]bool{}
 	for path := range before.files {
 		wanted[path] = true
 	}
-	for path := range before.vectors {
-		wanted[path] = true
-	}
-	for path := range after.vectors {
-		if _, added := after.files[path]; !added {
-			wanted[path] = true
+	for _, vectors := range [...]map[string]entryAt{before.vectors, after.vectors} {
+		for path := range vectors {
+			if _, added := after.files[path]; !added || before.files[path].Entry != nil {
+				wanted[path] = true
+			}
 		}
 	}
-	r.ids = make(map[string]uint64, len(wanted))
-	if len(wanted) == 0 {
-		return nil
-	}
-	if err := st.Files(r.f.TableID, func(f *statestore.FileInfo) error {
-		if !f.Published {
+	r.ids, r.was = make(map[string]uint64, len(wanted)), map[uint64]*statestore.Vector{}
+	if len(wanted) > 0 {
+		if err := st.Files(r.f.TableID, func(f *statestore.FileInfo) error {
+			if !f.Published || f.Left > 0 && f.Left <= r.f.Head.Build {
+				return nil
+			}
+			if path := f.At(r.f.Definition.Location, r.f.TableID); wanted[path] {
+				r.ids[path] = f.ID
+				if f.Vector != nil {
+					r.was[f.ID] = f.Vector
+				}
+			}
 			return nil
+		}); err != nil {
+			return err
 		}
-		if path := f.At(r.f.Definition.Location, r.f.TableID); wanted[path] {
-			r.ids[path] = f.ID
-		}
-		return nil
-	}); err != nil {
-		return err
 	}
 	for path := range wanted {
-		if _, known := r.ids[path]; !known {
-			return r.stopped("it names %s, which the state does not know", path)
+		if _, known := r.ids[path]; known {
+			continue
 		}
+		if before.files[path].Entry != nil {
+			return fmt.Errorf("%w: the head lists %s, which the state does not know", ErrInconsistent, path)
+		}
+		delete(before.vectors, path)
+		delete(after.vectors, path)
 	}
 	return nil
 }
@@ -269,8 +283,10 @@ func (r *foreignReader) kept(ctx context.Context, before, after *listing) error 
 		}
 	}
 	slices.Sort(r.rec.Removed)
-	if len(r.rec.Removed) > 0 {
-		return r.stopped("it takes %d files out that the table has (a delete or update by copy-on-write, an overwrite, or another engine's compaction), which is not taken in yet", len(r.rec.Removed))
+	for path, id := range r.ids {
+		if _, removed := slices.BinarySearch(r.rec.Removed, id); removed {
+			delete(after.vectors, path) // its vector means nothing any more
+		}
 	}
 	for path, old := range before.vectors {
 		now, still := after.vectors[path]
@@ -343,25 +359,29 @@ func (r *foreignReader) place(e entryAt) *record.PlacedVector {
 // vector reads a vector's positions.
 func (r *foreignReader) vector(ctx context.Context, e *iceberg.Entry) (*roaring.Bitmap, error) {
 	d := &e.File
-	obj, err := r.open(ctx, d.Path)
+	return r.blob(ctx, d.Path, *d.ContentOffset, *d.ContentSize, d.Records)
+}
+
+func (r *foreignReader) blob(ctx context.Context, path string, offset, length, cardinality int64) (*roaring.Bitmap, error) {
+	obj, err := r.open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer obj.Close()
-	if *d.ContentOffset < 0 || *d.ContentSize < 0 || *d.ContentOffset > obj.Size()-*d.ContentSize {
-		return nil, r.stopped("%s has %d bytes, and no vector at %d", d.Path, obj.Size(), *d.ContentOffset)
+	if offset < 0 || length < 0 || offset > obj.Size()-length {
+		return nil, r.stopped("%s has %d bytes, and no vector at %d", path, obj.Size(), offset)
 	}
-	blob := make([]byte, *d.ContentSize)
-	if _, err := obj.ReadAt(blob, *d.ContentOffset); err != nil {
-		return nil, fmt.Errorf("%s: %w", d.Path, err)
+	blob := make([]byte, length)
+	if _, err := obj.ReadAt(blob, offset); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	x, err := dv.Decode(blob)
 	if err != nil {
-		return nil, r.stopped("%s, vector at %d: %v", d.Path, *d.ContentOffset, err)
+		return nil, r.stopped("%s, vector at %d: %v", path, offset, err)
 	}
 	set, ok := x.Bitmap32()
-	if !ok || int64(set.GetCardinality()) != d.Records {
-		return nil, r.stopped("%s: its vector at %d does not have the %d positions that its manifest tells of", d.Path, *d.ContentOffset, d.Records)
+	if !ok || int64(set.GetCardinality()) != cardinality {
+		return nil, r.stopped("%s: its vector at %d does not have the %d positions that its manifest tells of", path, offset, cardinality)
 	}
 	return set, nil
 }
@@ -383,7 +403,7 @@ func (r *foreignReader) open(ctx context.Context, path string) (objstore.Object,
 
 // added takes the files that the head does not list, in the order in which they
 // were committed, and makes sure that they can be read.
-func (r *foreignReader) added(ctx context.Context, before, after *listing) error {
+func (r *foreignReader) added(ctx context.Context, before, after *listing, owes *debts) error {
 	var paths []string
 	for path := range after.files {
 		if _, listed := before.files[path]; !listed {
@@ -395,7 +415,8 @@ func (r *foreignReader) added(ctx context.Context, before, after *listing) error
 		return cmp.Or(cmp.Compare(*x.Sequence, *y.Sequence), cmp.Compare(x.manifest, y.manifest), cmp.Compare(a, b))
 	})
 	r.rec.Files = make([]record.ForeignFile, len(paths))
-	if err := atOnce(ctx, len(paths), func(i int) error {
+	var err error
+	if err = atOnce(ctx, len(paths), func(i int) error {
 		e := after.files[paths[i]]
 		if err := r.check(ctx, e.Entry); err != nil {
 			return err
@@ -410,16 +431,24 @@ func (r *foreignReader) added(ctx context.Context, before, after *listing) error
 		return err
 	}
 	for i, path := range paths {
-		v, has := after.vectors[path]
-		if !has {
+		x := &r.rec.Files[i]
+		dead := roaring.New()
+		if v, has := after.vectors[path]; has {
+			if dead, err = r.vector(ctx, v.Entry); err != nil {
+				return err
+			}
+			x.Vector = r.place(v)
+		}
+		if owes != nil {
+			more, err := r.pay(ctx, owes, after.files[path])
+			if err != nil {
+				return err
+			}
+			dead.Or(more)
+		}
+		if dead.IsEmpty() {
 			continue
 		}
-		dead, err := r.vector(ctx, v.Entry)
-		if err != nil {
-			return err
-		}
-		x := &r.rec.Files[i]
-		x.Vector = r.place(v)
 		if x.Dead, err = dv.AppendBitmap(nil, dead); err != nil {
 			return fmt.Errorf("vector of %s: %w", path, err)
 		}

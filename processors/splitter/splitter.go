@@ -208,7 +208,7 @@ type walker struct {
 }
 
 // maxDepth is more levels than a tree can have.
-const maxDepth = 128
+const maxDepth = 8192
 
 // walk appends the leaves below a node whose keys are below hi; nil: it has all that
 // are left. A level that was added above the root may have narrowed what is below it.

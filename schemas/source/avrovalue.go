@@ -384,12 +384,13 @@ func (r *reader) avroKeyOf(p *plan, t *avroType, b []byte, i int) (order int64, 
 				return 0, false, false, at, why
 			}
 		case f.col >= 0 && f.col == r.orderCol:
-			c := rows.NewColumn(r.schema.Fields[f.col].Type)
+			c := &r.oldest
+			c.Truncate(0)
 			next := value.skip(b, at, 0)
 			if next < 0 {
 				return 0, false, false, at, malformed
 			}
-			if _, why := r.avroPut(&c, f, value, b, at); why == okay && !c.IsNull(0) && c.Ints[0] != 0 {
+			if _, why := r.avroPut(c, f, value, b, at); why == okay && !c.IsNull(0) && c.Ints[0] != 0 {
 				order, has = c.Ints[0], true
 			}
 			at = next

@@ -124,12 +124,12 @@ func (d *changes) split(b []byte, i int) *Reject {
 	return nil
 }
 
-// word is the text of a member, "" where it is none.
-func (d *changes) word(b []byte, s span) string {
+// word is the text of a member, none where it is no text.
+func (d *changes) word(b []byte, s span) []byte {
 	if s.end-s.at < 2 || b[s.at] != '"' {
-		return ""
+		return nil
 	}
-	return string(b[s.at+1 : s.end-1])
+	return b[s.at+1 : s.end-1]
 }
 
 // object is the place of a member that is an object, nowhere for null or none.
@@ -153,7 +153,7 @@ func otherOp() *Reject {
 }
 
 func (d *changes) maxwell(dst *rows.Batch, rec *Record, b []byte) (Result, error) {
-	switch op := d.word(b, d.parts[partOp]); {
+	switch op := string(d.word(b, d.parts[partOp])); {
 	case op == "insert" || op == "bootstrap-insert" || op == "update":
 		return d.one(dst, rec, b, "data", "old", op == "update")
 	case op == "delete":
@@ -170,7 +170,7 @@ func (d *changes) maxwell(dst *rows.Batch, rec *Record, b []byte) (Result, error
 }
 
 func (d *changes) goldenGate(dst *rows.Batch, rec *Record, b []byte) (Result, error) {
-	switch op := d.word(b, d.parts[partOp]); op {
+	switch op := string(d.word(b, d.parts[partOp])); op {
 	case "I", "U", "K": // K: an update of the key
 		return d.one(dst, rec, b, "after", "before", op != "I")
 	case "D":
@@ -188,7 +188,8 @@ func (d *changes) dms(dst *rows.Batch, rec *Record, b []byte) (Result, error) {
 	if meta.end == 0 || b[meta.at] != '{' {
 		return Result{}, noOp()
 	}
-	op, control := "", false
+	var op []byte
+	control := false
 	i := skipSpace(b, meta.at+1)
 	for more := b[i] != '}'; more; {
 		name, v := member(b, i, &d.name)
@@ -197,19 +198,19 @@ func (d *changes) dms(dst *rows.Batch, rec *Record, b []byte) (Result, error) {
 		case "operation":
 			op = d.word(b, span{v, end})
 		case "record-type":
-			control = d.word(b, span{v, end}) == "control"
+			control = string(d.word(b, span{v, end})) == "control"
 		}
 		i, more = next(b, end)
 	}
 	switch {
-	case control && op == "truncate-table":
+	case control && string(op) == "truncate-table":
 		return Result{}, truncateRefused()
 	case control:
 		return Result{Control: true}, nil
 	}
-	switch op {
+	switch string(op) {
 	case "load", "insert", "update":
-		return d.one(dst, rec, b, "data", "", op == "update")
+		return d.one(dst, rec, b, "data", "", string(op) == "update")
 	case "delete":
 		return d.gone(dst, rec, b, partRow, "data")
 	case "":
@@ -220,7 +221,7 @@ func (d *changes) dms(dst *rows.Batch, rec *Record, b []byte) (Result, error) {
 
 // canal decodes a message of many rows: all of them, or none.
 func (d *changes) canal(dst *rows.Batch, rec *Record, b []byte) (Result, error) {
-	op := d.word(b, d.parts[partOp])
+	op := string(d.word(b, d.parts[partOp]))
 	ddl := d.parts[partIsDDL]
 	switch {
 	case op == "TRUNCATE":

@@ -459,8 +459,9 @@ func (r *reader) oldOrder(p *plan, b []byte) (int64, bool) {
 	if f == nil || r.rowOrder.end == 0 || b[r.rowOrder.at] == 'n' {
 		return 0, false
 	}
-	c := rows.NewColumn(r.schema.Fields[r.orderCol].Type)
-	if _, why := r.value(&c, f, b, r.rowOrder.at); why != okay || c.IsNull(0) || c.Ints[0] == 0 {
+	c := &r.oldest
+	c.Truncate(0)
+	if _, why := r.value(c, f, b, r.rowOrder.at); why != okay || c.IsNull(0) || c.Ints[0] == 0 {
 		return 0, false
 	}
 	return c.Ints[0], true

@@ -411,7 +411,8 @@ func (r *reader) protoPick(md protoreflect.MessageDescriptor, b []byte) fail {
 	if p.well != notWellKnown && p.well != wellWrapper {
 		return wrongType
 	}
-	c := rows.NewColumn(schemas.Of(schemas.Long))
+	c := &r.picked
+	c.Truncate(0)
 	f := field{op: opInt64, key: -1}
 	if p.kind == protoreflect.StringKind && p.well == notWellKnown {
 		n, end, why := parseInt(v, 0)
@@ -419,7 +420,7 @@ func (r *reader) protoPick(md protoreflect.MessageDescriptor, b []byte) fail {
 			return badText
 		}
 		c.AppendInt(n)
-	} else if why := r.protoPut(&c, &f, &p, v); why != okay {
+	} else if why := r.protoPut(c, &f, &p, v); why != okay {
 		return why
 	}
 	r.order, r.hasOrder = c.Ints[0], true

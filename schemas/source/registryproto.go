@@ -338,8 +338,9 @@ func (d *registryProto) deleteRow(dst *rows.Batch, rec *Record, m *protoMessage,
 	order, has := d.order, d.hasOrder
 	for k := range m.fields {
 		if f := &m.plan.fields[k]; d.orderCol >= 0 && f.col == d.orderCol && d.spans[k].end != 0 {
-			c := rows.NewColumn(d.schema.Fields[f.col].Type)
-			if why := d.protoPut(&c, f, &m.fields[k], b[d.spans[k].at:d.spans[k].end]); why == okay && !c.IsNull(0) && c.Ints[0] != 0 {
+			c := &d.oldest
+			c.Truncate(0)
+			if why := d.protoPut(c, f, &m.fields[k], b[d.spans[k].at:d.spans[k].end]); why == okay && !c.IsNull(0) && c.Ints[0] != 0 {
 				order, has = c.Ints[0], true
 			}
 		}

@@ -66,15 +66,17 @@ func (r *Route) Of(rec *Record) (text []byte, ok bool, err error) {
 		return nil, false, nil
 	}
 	w, err := r.tell(rec)
-	var j *Reject
-	switch {
-	case errors.As(err, &j):
-		return nil, false, nil
-	case err != nil:
+	if err != nil {
+		var j *Reject
+		if errors.As(err, &j) {
+			return nil, false, nil
+		}
 		return nil, false, err
-	case w == wireAvro:
+	}
+	switch w {
+	case wireAvro:
 		return r.ofAvro(rec)
-	case w == wireJSONSchema:
+	case wireJSONSchema:
 		if _, b, ok := framed(rec, valueSchemaHeader, rec.Value, -1); ok {
 			text, ok = r.ofJSON(b)
 			return text, ok, nil

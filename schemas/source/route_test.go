@@ -21,7 +21,9 @@ func TestRoutes(t *testing.T) {
 	wrapped := func(payload string) []byte {
 		return []byte(`{"schema":{"type":"struct","fields":[]},"payload":` + payload + `}`)
 	}
-	header := func(v string) []Header { return []Header{{Key: "h", Value: []byte("x")}, {Key: "__table", Value: []byte(v)}} }
+	header := func(v string) []Header {
+		return []Header{{Key: "h", Value: []byte("x")}, {Key: "__table", Value: []byte(v)}}
+	}
 	for what, c := range map[string]struct {
 		format, by string
 		rec        *Record

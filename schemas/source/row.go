@@ -95,6 +95,8 @@ type reader struct {
 
 	image   []rows.Column // key columns of a before image
 	carried []int         // columns whose values the row's source did not send
+	picked  rows.Column   // a value at the order path
+	oldest  rows.Column   // a deleted row's ordering column
 	dropped rows.Column   // where values of dropped columns go
 }
 
@@ -143,6 +145,10 @@ func newReader(o Options, set *settings, flat bool) (*reader, error) {
 				return nil, fmt.Errorf("table %s: order path %q has an empty part", o.Def.Name, o.Def.Order.Path)
 			}
 		}
+	}
+	r.picked = rows.NewColumn(schemas.Of(schemas.Long))
+	if r.orderCol >= 0 {
+		r.oldest = rows.NewColumn(r.schema.Fields[r.orderCol].Type)
 	}
 	r.makeBare()
 	if err := r.readDefaults(o.Def.Name); err != nil {

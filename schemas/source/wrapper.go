@@ -50,18 +50,18 @@ func (c *planCache) unwrap(r *reader, b []byte, i int, bare *plan, make func(sch
 	if n := len(c.prefix); n > 0 && len(b) > n && string(b[:n]) == string(c.prefix) {
 		return wrapped{at: n, plan: c.plan, tail: tailBrace}, nil
 	}
-	broken := malformed.reject(KindUnknown, "", false)
+	broken := func() *Reject { return malformed.reject(KindUnknown, "", false) }
 	var schema, payload span
 	start := i
 	i = skipSpace(b, i+1)
 	for more := true; more; {
 		name, v := member(b, i, &r.name)
 		if v < 0 {
-			return w, broken
+			return w, broken()
 		}
 		end := skipValue(b, v)
 		if end < 0 {
-			return w, broken
+			return w, broken()
 		}
 		switch string(name) {
 		case "schema":
@@ -77,12 +77,12 @@ func (c *planCache) unwrap(r *reader, b []byte, i int, bare *plan, make func(sch
 		}
 		at, again := next(b, end)
 		if at < 0 {
-			return w, broken
+			return w, broken()
 		}
 		i, more = at, again
 	}
 	if skipSpace(b, i) != len(b) {
-		return w, broken
+		return w, broken()
 	}
 	if payload.end == 0 {
 		return w, Rejectf(KindUnknown, "malformed", "the record has a schema but no payload")

@@ -2,12 +2,18 @@ package endtoend
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
 )
@@ -112,12 +118,12 @@ func TestForeignAppend(t *testing.T) {
 	s.load(t, n, 100)
 	w := &otherWriter{t: t, s: s}
 	high := long(1 << 40)
-	rows := [][]otherRow{
+	given := [][]otherRow{
 		{{name: "ü-001-1", ver: high, score: 2}, {name: "ü-000-0", ver: high, score: 1}, {name: "theirs-1", score: 4}, {name: "theirs-0", ver: long(6), score: 5}, {name: "theirs-0", ver: long(5), score: 3}},
 		{{name: "theirs-2", ver: high, score: 7}},
 	}
-	w.do(func(*otherHead) change { return change{op: "append", add: rows} })
-	theirs := s.step(n, map[string]*otherRow{"ü-001-1": &rows[0][0], "ü-000-0": &rows[0][1], "theirs-1": &rows[0][2], "theirs-0": &rows[0][3], "theirs-2": &rows[1][0]})
+	w.do(func(*otherHead) change { return change{op: "append", add: given} })
+	theirs := s.step(n, map[string]*otherRow{"ü-001-1": &given[0][0], "ü-000-0": &given[0][1], "theirs-1": &given[0][2], "theirs-0": &given[0][3], "theirs-2": &given[1][0]})
 	s.load(t, n, 100)
 	s.holds(n, theirs)
 	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took != 1 {
@@ -185,16 +191,309 @@ func TestForeignVectors(t *testing.T) {
 			c.op, c.add = "overwrite", [][]otherRow{{up}}
 			return c
 		})
-		rows := map[string]*otherRow{up.name: &up}
+		left := map[string]*otherRow{up.name: &up}
 		for _, name := range gone {
-			rows[name] = nil
+			left[name] = nil
 		}
-		steps = append(steps, s.step(n, rows))
+		steps = append(steps, s.step(n, left))
 		s.load(t, n, 60)
 		s.holds(n, steps...)
 	}
 	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took != 5 {
 		t.Errorf("%d ForeignSnapshots were accepted", took)
 	}
+	s.replayed(n)
+}
+
+// rewrite is copy-on-write: the files that have a row which is to change leave, and
+// what is left of them is in new ones. each says what becomes of a live row, nil: it
+// goes. lineage: the new files carry row ids.
+func (w *otherWriter) rewrite(h *otherHead, op string, lineage bool, touches func(r *otherRow) bool, each func(r otherRow) *otherRow) change {
+	c := change{op: op, remove: map[string]bool{}}
+	var all []otherRow
+	for _, f := range h.files {
+		hit := false
+		var live []otherRow
+		for i := range f.rows {
+			if f.dead.Contains(uint32(i)) {
+				continue
+			}
+			hit = hit || touches(&f.rows[i])
+			if r := each(f.rows[i]); r != nil {
+				x := *r
+				if !lineage {
+					x.rowID, x.seq = nil, nil
+				}
+				live = append(live, x)
+			}
+		}
+		if !hit {
+			continue
+		}
+		c.remove[f.entry.File.Path] = true
+		all = append(all, live...)
+	}
+	slices.Reverse(all) // in no order that we know
+	for len(all) > 0 {
+		n := min(len(all), 40)
+		c.add = append(c.add, all[:n])
+		all = all[n:]
+	}
+	return c
+}
+
+// lineage is the row id of each live row.
+func (h *otherHead) lineage() map[string]int64 {
+	ids := map[string]int64{}
+	for _, f := range h.files {
+		for i := range f.rows {
+			if !f.dead.Contains(uint32(i)) {
+				ids[f.rows[i].name] = *f.rows[i].rowID
+			}
+		}
+	}
+	return ids
+}
+
+// TestForeignRewrite: another writer deletes and updates by copy-on-write, and
+// compacts all of the table. Our rows, and what died since it read them, are as they
+// were, with their row ids (H3, H13).
+func TestForeignRewrite(t *testing.T) {
+	s, n := newOutside(t)
+	w := &otherWriter{t: t, s: s}
+	s.load(t, n, 100)
+	var steps []foreignStep
+	live := func() (names []string) {
+		for name, v := range s.want(steps).keys {
+			if v.row != nil {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	same := func(r otherRow) *otherRow { return &r }
+	for round := range 3 {
+		s.load(t, n, 60)
+		s.visible(longContext(t), n)
+		names := live()
+		gone, up := names[round], otherRow{name: names[len(names)-1-round], ver: long(1<<41 + int64(round)), score: int64(round)}
+		w.do(func(h *otherHead) change {
+			return w.rewrite(h, "overwrite", round != 1, func(r *otherRow) bool { return r.name == gone || r.name == up.name }, func(r otherRow) *otherRow {
+				switch r.name {
+				case gone:
+					return nil
+				case up.name:
+					up.rowID, up.seq = r.rowID, r.seq
+					return &up
+				}
+				return &r
+			})
+		})
+		steps = append(steps, s.step(n, map[string]*otherRow{gone: nil, up.name: &up}))
+		s.load(t, n, 60)
+		s.holds(n, steps...)
+		before := w.read().lineage()
+		w.do(func(h *otherHead) change {
+			return w.rewrite(h, "replace", true, func(*otherRow) bool { return true }, same)
+		})
+		s.visible(longContext(t), n)
+		if after := w.read().lineage(); !maps.Equal(before, after) {
+			t.Errorf("round %d: row ids changed by another engine's compaction:\n%v\n%v", round, before, after)
+		}
+		s.load(t, n, 60)
+		s.holds(n, steps...)
+	}
+	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took != 6 {
+		t.Errorf("%d ForeignSnapshots were accepted", took)
+	}
+	s.replayed(n)
+}
+
+// TestForeignOwed: rows die after another writer read them and before it commits
+// their copies: by a request, by a find job, with or without a compaction of their
+// files in between. None of them comes back (H3).
+func TestForeignOwed(t *testing.T) {
+	s, n := newOutsideWith(t, topology.NodeOptions{Jobs: quickJobs, Roles: topology.Roles()})
+	ctx := longContext(t)
+	w := &otherWriter{t: t, s: s}
+	s.load(t, n, 100)
+	info := s.info(n)
+	enc, err := rows.NewKeyEncoder(info.Definition.Schema(), info.Definition.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(seed(t), 7))
+	var steps []foreignStep
+	carried := 0
+	for round := range 6 {
+		s.load(t, n, 60)
+		s.load(t, n, 60)
+		s.visible(ctx, n)
+		var names []string
+		for name, v := range s.want(steps).keys {
+			if v.row != nil {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		victims := map[string]*otherRow{names[rng.IntN(len(names))]: nil, names[rng.IntN(len(names))]: nil}
+		h := w.read()
+		s.proxy.hold(true)
+		before := countJobs(ctx, t, n, s.f.def.Name).completed
+		if rng.IntN(2) == 0 { // some job carries rows over that were published
+			for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && countJobs(ctx, t, n, s.f.def.Name).completed == before; {
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		for name := range victims {
+			if round%2 == 0 {
+				b := rows.NewBatch(info.Definition.Schema())
+				b.Cols[0].AppendBytes([]byte(name))
+				b.AppendEvent(rows.Upsert, 0, 0, false)
+				key, err := enc.Append(nil, b, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				at, err := n.DeleteKeys(ctx, s.f.def.Name, [][]byte{key}, nil)
+				if err == nil {
+					_, err = n.WaitSettled(ctx, s.f.def.Name, at)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			at, _, err := n.DeleteWhere(ctx, s.f.def.Name, "name = '"+name+"'")
+			if err == nil {
+				_, err = n.WaitFound(ctx, s.f.def.Name, at, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if countJobs(ctx, t, n, s.f.def.Name).completed > before {
+			carried++
+		}
+		steps = append(steps, s.now(victims))
+		if err := w.commit(h, w.rewrite(h, "replace", rng.IntN(2) == 0, func(*otherRow) bool { return true }, func(r otherRow) *otherRow { return &r })); err != nil {
+			t.Fatal(err)
+		}
+		s.proxy.hold(false)
+		s.load(t, n, 60)
+		s.holds(n, steps...)
+	}
+	t.Logf("in %d of 6 rounds a job carried rows over in between", carried)
+	s.replayed(n)
+}
+
+// TestForeignBusy: another writer appends, deletes by vectors, updates by
+// copy-on-write and compacts, while events come in and jobs run, without a pause
+// for either. What it writes has keys of its own, or ordering values above the
+// source's: so the rows in the end do not depend on who came first, and each key has
+// one (H1–H3).
+func TestForeignBusy(t *testing.T) {
+	s, n := newOutsideWith(t, topology.NodeOptions{Jobs: quickJobs, Roles: topology.Roles()})
+	ctx := longContext(t)
+	w := &otherWriter{t: t, s: s}
+	rng := rand.New(rand.NewPCG(seed(t), 11))
+	theirs := map[string]*otherRow{}
+	all := func(*otherRow) bool { return true }
+	same := func(r otherRow) *otherRow { return &r }
+	did := map[string]int{}
+	for round := range 24 {
+		if _, err := n.Produce(ctx, s.f.def.SourceTopic, s.f.partitions, s.f.take(30), nil); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("theirs-%02d", rng.IntN(8))
+		row := otherRow{name: name, ver: long(1<<42 + int64(round)), score: int64(round)}
+		kind := []string{"append", "update ours", "delete by vectors", "update by copy", "compact"}[rng.IntN(5)]
+		did[kind]++
+		switch kind {
+		case "append":
+			w.do(func(*otherHead) change { return change{op: "append", add: [][]otherRow{{row}}} })
+			theirs[name] = &row
+		case "update ours":
+			row.name = fmt.Sprintf("ü-%03d-%d", rng.IntN(20), rng.IntN(2))
+			w.do(func(*otherHead) change { return change{op: "append", add: [][]otherRow{{row}}} })
+			theirs[row.name] = &row
+		case "delete by vectors":
+			w.do(func(h *otherHead) change { return w.delete(h, name) })
+			theirs[name] = nil
+		case "update by copy":
+			w.do(func(h *otherHead) change {
+				c := w.rewrite(h, "overwrite", rng.IntN(2) == 0, func(r *otherRow) bool { return r.name == name }, func(r otherRow) *otherRow {
+					if r.name == name {
+						return nil
+					}
+					return &r
+				})
+				c.add = append(c.add, []otherRow{row})
+				return c
+			})
+			theirs[name] = &row
+		case "compact":
+			w.do(func(h *otherHead) change { return w.rewrite(h, "replace", rng.IntN(2) == 0, all, same) })
+		}
+	}
+	s.load(t, n, 60)
+	jobsOver(ctx, t, n, s.f.def.Name)
+	s.visible(ctx, n)
+	// The rows of the source, and over them the newest of theirs: their values are
+	// larger, and an event without a value comes after them, or before.
+	want := s.want(nil)
+	got, err := readers.Read(ctx, readers.IcebergGo, s.info(n).Head.MetadataPath, readers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]row{}
+	for _, r := range got.Rows {
+		x := row{}
+		for i, c := range got.Columns {
+			x[c] = r[i]
+		}
+		if have[*x["name"]] != nil {
+			t.Errorf("key %s has two live rows", *x["name"])
+		}
+		have[*x["name"]] = x
+	}
+	for name, r := range theirs {
+		x, ours := have[name], strings.HasPrefix(name, "ü")
+		switch {
+		case r == nil && x != nil:
+			t.Errorf("key %s was deleted by the other writer, and is there", name)
+		case r != nil && x == nil && !ours:
+			t.Errorf("key %s is gone", name)
+		case r != nil && !ours && (x["ver"] == nil || *x["ver"] != fmt.Sprint(*r.ver)):
+			t.Errorf("key %s has the version %v, want %d", name, x["ver"], *r.ver)
+		case r != nil && x != nil && ours && x["ver"] != nil && *x["ver"] != fmt.Sprint(*r.ver):
+			t.Errorf("key %s has the version %s, older than %d", name, *x["ver"], *r.ver)
+		}
+	}
+	for name, v := range want.keys {
+		if _, overwritten := theirs[name]; overwritten {
+			continue
+		}
+		if (v.row == nil) != (have[name] == nil) {
+			t.Errorf("key %s is there: %t, want %t", name, have[name] != nil, v.row != nil)
+			continue
+		}
+		for c, value := range v.row {
+			if a, b := have[name][c], value; (a == nil) != (b == nil) || a != nil && *a != *b {
+				t.Errorf("key %s has another %s than the source said", name, c)
+			}
+		}
+	}
+	for _, engine := range []readers.Engine{readers.PyIceberg, readers.DuckDB} {
+		readers.Need(t, engine)
+		other, err := readers.Read(ctx, engine, s.info(n).Head.MetadataPath, readers.Options{})
+		if err != nil {
+			t.Fatal(engine, ": ", err)
+		}
+		diff(t, "iceberg-go and "+string(engine), other.Sorted(), got.Sorted())
+	}
+	c := countJobs(ctx, t, n, s.f.def.Name)
+	t.Logf("%v; %d commits taken in, %d refused; jobs %+v", did, accepted(s.records(n, record.TypeForeignSnapshot)),
+		len(s.records(n, record.TypeForeignSnapshot))-accepted(s.records(n, record.TypeForeignSnapshot)), c)
 	s.replayed(n)
 }

@@ -29,6 +29,9 @@ type otherWriter struct {
 	n int
 	// before, if set, is called between the writer's reading and its commit.
 	before func()
+	// spec and tuple, if set, are of the files that it adds.
+	spec  *schemas.Spec
+	tuple []byte
 }
 
 // otherRow is a row of people.users.
@@ -36,6 +39,8 @@ type otherRow struct {
 	name  string
 	ver   *int64
 	score int64
+	null  bool // the score is null
+	ok    *int64
 	// Of a row that was read.
 	rowID, seq *int64
 }
@@ -122,21 +127,24 @@ func (w *otherWriter) rows(f *otherFile) {
 	w.must(err)
 	long := schemas.Of(schemas.Long)
 	cols, err := file.Read([]schemas.Field{
-		{ID: 1, Name: "name", Type: schemas.Of(schemas.String)}, {ID: 2, Name: "ver", Type: long}, {ID: 3, Name: "score", Type: schemas.Of(schemas.Int)},
+		{ID: 1, Name: "name", Type: schemas.Of(schemas.String)}, {ID: 2, Name: "ver", Type: long}, {ID: 3, Name: "score", Type: schemas.Of(schemas.Int)}, {ID: 4, Name: "ok", Type: schemas.Of(schemas.Boolean)},
 		{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: long}, {ID: schemas.LastSeqField, Name: schemas.LastSeqName, Type: long},
 	})
 	w.must(err)
 	for i := range cols[0].Len() {
-		r := otherRow{name: string(cols[0].BytesAt(i)), score: cols[2].Ints[i]}
+		r := otherRow{name: string(cols[0].BytesAt(i)), score: cols[2].Ints[i], null: cols[2].IsNull(i)}
+		if !cols[3].IsNull(i) {
+			r.ok = &cols[3].Ints[i]
+		}
 		if !cols[1].IsNull(i) {
 			r.ver = &cols[1].Ints[i]
 		}
 		id, seq := *f.entry.File.FirstRowID+int64(i), *f.entry.Sequence
-		if !cols[3].IsNull(i) {
-			id = cols[3].Ints[i]
-		}
 		if !cols[4].IsNull(i) {
-			seq = cols[4].Ints[i]
+			id = cols[4].Ints[i]
+		}
+		if !cols[5].IsNull(i) {
+			seq = cols[5].Ints[i]
 		}
 		r.rowID, r.seq = &id, &seq
 		f.rows = append(f.rows, r)
@@ -173,12 +181,15 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 	w.must(os.MkdirAll(w.local(m.Location+"/theirs"), 0o755))
 	var lines []iceberg.ManifestFile
 	first := next
+	spec := &schemas.Spec{}
 	manifest := func(content iceberg.Content, entries []iceberg.Entry) {
 		if len(entries) == 0 {
 			return
 		}
+		types, err := iceberg.PartitionTypes(spec, schema)
+		w.must(err)
 		b, stats, err := iceberg.WriteManifest(iceberg.ManifestOptions{
-			SchemaJSON: text, SchemaID: int32(m.CurrentSchema), Spec: &schemas.Spec{}, Content: content, SnapshotID: id, Sequence: seq,
+			SchemaJSON: text, SchemaID: int32(m.CurrentSchema), Spec: spec, PartitionTypes: types, Content: content, SnapshotID: id, Sequence: seq,
 		}, entries)
 		w.must(err)
 		l := stats.File
@@ -222,10 +233,18 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		path := fmt.Sprintf("%s/data/part-%d-%d-other.parquet", m.Location, w.n, i)
 		n := w.write(path, schema, list)
 		added = append(added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
-			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n,
+			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n, SpecID: spec.ID,
 		}})
+		if w.spec != nil {
+			f := &added[i].File
+			f.SpecID, f.Partition = w.spec.ID, w.tuple
+		}
+	}
+	if w.spec != nil {
+		spec = w.spec
 	}
 	manifest(iceberg.Data, added)
+	spec = &schemas.Spec{}
 	var vectors []iceberg.Entry
 	if len(c.dead) > 0 {
 		path := fmt.Sprintf("%s/theirs/%d.puffin", m.Location, w.n)
@@ -301,7 +320,16 @@ func (w *otherWriter) write(path string, schema *schemas.Schema, list []otherRow
 		} else {
 			b.Cols[1].AppendInt(*r.ver)
 		}
-		b.Cols[2].AppendInt(r.score)
+		if r.null {
+			b.Cols[2].AppendNull()
+		} else {
+			b.Cols[2].AppendInt(r.score)
+		}
+		if r.ok == nil {
+			b.Cols[3].AppendNull()
+		} else {
+			b.Cols[3].AppendInt(*r.ok)
+		}
 		b.AppendEvent(rows.Upsert, 0, 0, false)
 		sel[i] = uint32(i)
 		id, seq := int64(-1), int64(-1)

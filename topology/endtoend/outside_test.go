@@ -36,6 +36,7 @@ type faultyCatalog struct {
 	mu     sync.Mutex
 	faults []string // of the next commits, in order
 	seen   []string // faults that were met
+	held   bool     // every commit is refused
 }
 
 // Faults of a commit.
@@ -71,6 +72,9 @@ func newFaultyCatalog(t *testing.T, to string) *faultyCatalog {
 			if len(f.faults) > 0 {
 				fault, f.faults = f.faults[0], f.faults[1:]
 				f.seen = append(f.seen, fault)
+			}
+			if f.held {
+				fault = unavailable
 			}
 			f.mu.Unlock()
 		}
@@ -119,6 +123,13 @@ func (f *faultyCatalog) next(faults ...string) {
 	f.faults = append(f.faults, faults...)
 }
 
+// hold lets no commit through, until it is called with false.
+func (f *faultyCatalog) hold(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = on
+}
+
 func (f *faultyCatalog) met() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +148,12 @@ type outside struct {
 
 func newOutside(t *testing.T) (*outside, *topology.Node) {
 	t.Helper()
-	o := topology.NodeOptions{Data: dataDir(t), LookEvery: 20 * time.Millisecond}
+	return newOutsideWith(t, topology.NodeOptions{})
+}
+
+func newOutsideWith(t *testing.T, o topology.NodeOptions) (*outside, *topology.Node) {
+	t.Helper()
+	o.Data, o.LookEvery = dataDir(t), 20*time.Millisecond
 	s := &outside{t: t}
 	s.catalog = testcluster.StartCatalog(t, "file://"+filepath.Join(o.Data, "lake"))
 	s.proxy = newFaultyCatalog(t, s.catalog.URI())

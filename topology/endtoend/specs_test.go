@@ -11,6 +11,7 @@ import (
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/topology"
 )
 
@@ -230,5 +231,31 @@ with table.update_spec() as u:
 	waitUntil(t, "the table goes on", func() bool { return n.WaitLoaded(longContext(t), s.f.def.Name, nil) == nil })
 	s.load(t, n, 20)
 	s.settled(n)
+	s.replayed(n)
+}
+
+// TestForeignSpecRows: another writer partitions the table otherwise and appends
+// rows at once, in files of a spec that the log does not know yet (T8, H2). Rows of
+// keys that we have and of new ones are right, and die in those files.
+func TestForeignSpecRows(t *testing.T) {
+	s, n := newOutside(t)
+	spec := schemas.Spec{ID: 1, Fields: []schemas.PartitionField{{SourceID: 3, FieldID: 1000, Name: "score_bucket", Transform: schemas.Bucket, N: 1}}}
+	w := &otherWriter{t: t, s: s, spec: &spec, tuple: schemas.EncodeTuple([][]byte{{0, 0, 0, 0}})}
+	high := long(1 << 40)
+	rows := []otherRow{{name: "ü-001-1", ver: high, score: 2}, {name: "theirs-1", score: 4}, {name: "ü-003-1", score: 9}}
+	s.commit(restcat.AddSpec(&spec), restcat.SetDefaultSpec(1))
+	w.do(func(*otherHead) change { return change{op: "append", add: [][]otherRow{rows}} })
+	theirs := s.step(n, map[string]*otherRow{"ü-001-1": &rows[0], "theirs-1": &rows[1], "ü-003-1": &rows[2]})
+	if d := s.info(n).Definition; d.DefaultSpec != 1 || len(d.Specs) != 2 {
+		t.Errorf("the log has the specs %+v, default %d", d.Specs, d.DefaultSpec)
+	}
+	s.load(t, n, 150)
+	s.holds(n, theirs)
+	partitionBy(t, n, s.f.def.Name, []record.PartitionTerm{term("ok", schemas.Identity, 0, "ok")})
+	s.load(t, n, 100)
+	s.holds(n, theirs)
+	if m := s.metadata(); m.DefaultSpec != 2 || len(m.Specs) != 3 {
+		t.Errorf("the catalog has %d specs, default %d", len(m.Specs), m.DefaultSpec)
+	}
 	s.replayed(n)
 }
