@@ -31,8 +31,9 @@ const candidateChunks = 256
 // Candidates calls fn with the files of a table, by id from a given one on, that
 // are published, free, on a leaf and not gone, and do not have all their rows dead. It holds
 // the state for a few thousand files at a time, so what it tells is not of one
-// offset: whoever plans by it lets apply decide (L2). fn returns false to end early;
-// next is the id to go on with, 0 when there is none.
+// offset: whoever plans by it lets apply decide (L2). fn returns false to end early,
+// behind the last reference to that file; next is the id to go on with, 0 when there
+// is none.
 func (s *Store) Candidates(tableID int64, from uint64, fn func(*Candidate) bool) (next uint64, err error) {
 	var page []Candidate
 	for {
@@ -41,6 +42,9 @@ func (s *Store) Candidates(tableID int64, from uint64, fn func(*Candidate) bool)
 		}
 		for i := range page {
 			if page[i].ID >= from && !fn(&page[i]) {
+				for k := i + 1; k < len(page) && page[k].ID == page[i].ID; k++ {
+					fn(&page[k])
+				}
 				return page[i].ID + 1, nil
 			}
 		}

@@ -17,6 +17,10 @@ const (
 	// shardMemory: index delta and its merge, a buffer of events with what a
 	// flush makes of it, events read ahead.
 	shardMemory = 224 << 20
+	// moreMemory is what each shard beyond fullShards takes: buffers and deltas
+	// share what there is for all (ingest.Room).
+	moreMemory = 8 << 20
+	fullShards = 4
 	// leastMemory is what any node may take: below it a state that applies at
 	// full speed would collect a third of its time. The process stays under 512 MiB
 	// with what the runtime does not count: the program, and Pebble's caches.
@@ -63,7 +67,7 @@ func (n *Node) sizeMemory(closing bool) {
 		}
 	}
 	if !closing {
-		want = nodeMemory + states*stateMemory + int64(len(n.shards))*shardMemory
+		want = nodeMemory + states*stateMemory + int64(min(len(n.shards), fullShards))*shardMemory + int64(max(0, len(n.shards)-fullShards))*moreMemory
 		if n.broker != nil {
 			want += brokerMemory
 		}

@@ -106,17 +106,20 @@ func (p *treePlan) choose(policy *planner.Policy) {
 	}
 }
 
-// gatherRefs finds the references of the nodes that were picked.
+// gatherRefs finds the references of the nodes that were picked, as many as one record
+// is to have.
 func (w *stateWorker) gatherRefs(table int64, p *treePlan) error {
 	var files []uint64
 	var into []*splitter.Ref
+	taken := 0
 	if err := w.store.References(table, 0, func(r *statestore.Reference) bool {
 		for _, set := range [...]map[int64][]splitter.Ref{p.divide, p.down} {
 			if refs, ok := set[r.Node]; ok && !r.Held && !r.Taken && !statestore.IsForeign(r.File) {
 				set[r.Node] = append(refs, splitter.Ref{File: r.File, Lo: r.Lo, Hi: r.Hi, Rows: r.Rows})
+				taken++
 			}
 		}
-		return true
+		return taken < maxTreeRefs // what is not listed stays on the node, and is brought down next (F8)
 	}); err != nil {
 		return err
 	}
@@ -150,7 +153,7 @@ func (w *stateWorker) growOnce(ctx context.Context, t *statestore.TableInfo, pol
 				delete(p.waits, number) // it stays a leaf, however large
 				continue
 			}
-		} else if refs, ok := p.down[number]; ok {
+		} else if refs, ok := p.down[number]; ok && len(refs) > 0 {
 			var leaves *splitter.Leaves
 			if leaves, err = x.Leaves(ctx, p.tree, number); err == nil {
 				item, err = x.Down(ctx, number, refs, leaves)

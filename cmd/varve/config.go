@@ -35,6 +35,7 @@ type fileConfig struct {
 	LogPartitions    int            `yaml:"log_partitions"`
 	Roles            []string       `yaml:"roles"`
 	IngestTables     []string       `yaml:"ingest_tables"`
+	BufferBytes      int64          `yaml:"buffer_bytes"`
 	Partitions       string         `yaml:"partitions"`
 	NodeID           string         `yaml:"node_id"`
 	SessionTimeout   duration       `yaml:"session_timeout"`
@@ -271,6 +272,9 @@ func (c *fileConfig) flagValues() map[string][]string {
 		if d != 0 {
 			text(name, time.Duration(d).String())
 		}
+	}
+	if c.BufferBytes != 0 {
+		out["buffer-bytes"] = []string{strconv.FormatInt(c.BufferBytes, 10)}
 	}
 	if len(c.IngestTables) > 0 {
 		out["tables"] = c.IngestTables

@@ -245,6 +245,10 @@ roles: []
 ingest_tables: []
 partitions: ""
 
+# What events that are not in the log yet may take, of all tables of this node
+# together, in bytes.
+buffer_bytes: 536870912
+
 # On a cluster: this node's name among those of the deployment (empty: made of
 # host and data folder), the silence after which others take over what it has,
 # and how long dividing the work anew may take.

@@ -32,6 +32,7 @@ func (a *app) runCommand() *cobra.Command {
 	var (
 		roles, tables []string
 		onError       string
+		buffers       int64
 		groups        groupFlags
 		checkpoints   checkpointFlags
 		catalog       catalogFlags
@@ -80,7 +81,10 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Tables, o.StopOnError = tables, onError == "stop"
+			if buffers < 1<<20 {
+				return usagef("--buffer-bytes %d: a mebibyte (1048576) or more", buffers)
+			}
+			o.Tables, o.StopOnError, o.BufferBytes = tables, onError == "stop", buffers
 			o.LockWait = lockWait
 			if err := groups.apply(&o); err != nil {
 				return err
@@ -127,6 +131,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringSliceVar(&tables, "tables", nil, "ingest only these `tables`: names, or patterns as 'shop.*' (default: all)")
 	groups.add(f)
 	f.StringVar(&onError, "on-error", "dlq", "what happens to an event that cannot be read: dlq or stop")
+	f.Int64Var(&buffers, "buffer-bytes", ingest.DefaultRoom, "what events that are not in the log yet may take, of all tables together, in `bytes`")
 	checkpoints.add(cmd)
 	catalog.add(f)
 	monitor.add(f)

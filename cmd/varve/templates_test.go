@@ -118,7 +118,7 @@ tables:
 	shown("log.both", "9,x1", "8,x2")
 	produce("db.inv.b", record(5, "b"))
 	produce("all", `{"key":{"id":1},"value":{"after":{"id":1,"of":"mixed"},"source":{"table":"mixed"},"op":"c"}}`, `{"key":{"id":2},"value":{"after":{"id":2,"of":[1,{"b":2}]},"source":{"table":"mixed"},"op":"c"}}`)
-	shown("log.mixed", "1,mixed") // its second event is a dead letter
+	shown("log.mixed", "1,mixed")                         // its second event is a dead letter
 	produce("db.inv.é c", `{"key":{"id":1},"value":[1]}`) // nothing to make a table of
 	produce("all", record(3, "late"), record(4, "p"))
 	shown("inv.b", "5,b")

@@ -47,7 +47,7 @@ func init() {
 			"if p.state == partMoved {\n\t\t\tif dst, err =", "if false {\n\t\t\tif dst, err ="}}},
 		{"a file leaves with the first of its ranges", "F22", 60, []edit{{"statestore/tree.go",
 			"all = all && parts[i].state == partMoved", "all = all || parts[i].state == partMoved"}}},
-		{"a range of a file that moved takes the entries of all of it", "F7", 150, []edit{{"processors/ingest/moves.go",
+		{"a range of a file that moved takes the entries of all of it", "F14", 0, []edit{{"processors/ingest/moves.go",
 			"went.AddRange(uint64(m.Lo), uint64(m.Hi))", "went.AddRange(0, 1<<32)"}}},
 		{"a leaf is split while a job has a reference of it", "F8", 60, []edit{{"statestore/apply_tree.go",
 			"case n.jobs > 0 && n.n == 0:", "case false:"}, {"statestore/apply_tree.go", "case parts[k].state == partTaken:", "case false:"}}},
