@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -124,7 +125,8 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 		return nil
 	}
 	switch o.Type {
-	case record.TypeAppendRows, record.TypeDeleteKeys, record.TypeSnapshotCommitted, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound:
+	case record.TypeAppendRows, record.TypeDeleteKeys, record.TypeSnapshotCommitted, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound,
+		record.TypeAddFiles, record.TypeForeignSnapshot:
 	default:
 		return nil
 	}
@@ -179,6 +181,10 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 		}
 	case *record.CompleteJob:
 		return e.completed(ctx, line, o, v)
+	case *record.AddFiles:
+		return e.imported(ctx, line, o, v)
+	case *record.ForeignSnapshot:
+		return e.foreign(ctx, line, o, v)
 	case *record.SnapshotCommitted:
 		if v.SnapshotID == 0 {
 			return nil
@@ -252,6 +258,9 @@ func (e *explainer) died(line explained, blocks []record.DeleteBlock) error {
 // file tells of the key's row in a data file.
 func (e *explainer) file(ctx context.Context, line explained, name string, found func(*explained)) error {
 	location := e.t.Definition.Location + "/data/" + name
+	if strings.Contains(name, "://") {
+		location = name // another writer's
+	}
 	key, ok := e.s.Store().Key(location)
 	if !ok {
 		return fmt.Errorf("data file %s lies outside of the warehouse", location)
@@ -281,6 +290,10 @@ func (e *explainer) file(ctx context.Context, line explained, name string, found
 			return fmt.Errorf("data file %s: %w", location, err)
 		}
 		for i := range int(f.GroupRows(g)) {
+			if slices.ContainsFunc(cols, func(c rows.Column) bool { return c.IsNull(i) }) {
+				row++ // others may write such rows
+				continue
+			}
 			if b, err = e.set.encoder.AppendFrom(b[:0], cols, i); err != nil {
 				return fmt.Errorf("data file %s: %w", location, err)
 			}

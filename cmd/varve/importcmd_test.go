@@ -65,6 +65,7 @@ func TestTableImport(t *testing.T) {
 			wantLines(t, run(t, "table", "import", "t", good, "--data", data), "visible", "true")
 			if how == "--key" {
 				want(row(1, "a"), row(3, "c"), row(2, "b2"), row(4, "d"), row(5, "e2"))
+				wantLines(t, run(t, "explain", "t", "2", "--data", data, "--output", "csv"), "written", "a version died", "added by a file")
 				load(row(4, "d3"), row(6, "f"))
 				run(t, "delete", "t", "--key", "id=5", "--data", data)
 				all := []string{row(1, "a"), row(3, "c"), row(2, "b2"), row(4, "d3"), row(6, "f")}
