@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas"
@@ -36,34 +37,48 @@ func (n *Node) rewind(ctx context.Context, c *ingest.Config, t *statestore.Table
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	r, err := openDecided(ctx, n.client, n.topics, part, from)
+	if from <= x.Build {
+		if err := n.eachDecided(ctx, part, from, func(d *processors.Decided) (bool, error) {
+			return d.Outcome.Offset <= x.Build, w.Look(ctx, d)
+		}); err != nil {
+			return err
+		}
+	}
+	if err := n.eachDecided(ctx, part, from, func(d *processors.Decided) (bool, error) {
+		if d.Outcome.Offset > c.Base {
+			return false, fmt.Errorf("log offset %d holds no rollback of table %s", c.Base, c.Table)
+		}
+		err := w.Take(ctx, d)
+		return !w.Done(), err
+	}); err != nil {
+		return err
+	}
+	n.log.Info("a shard begins with what a rollback brought back", "table", c.Table, "topic", c.Shard.Topic, "partition", c.Shard.Partition,
+		"files", len(x.Files), "offset", c.Base, "after", time.Since(began))
+	return nil
+}
+
+// eachDecided reads the log from an offset on, until fn has enough.
+func (n *Node) eachDecided(ctx context.Context, partition int32, from int64, fn func(*processors.Decided) (more bool, err error)) error {
+	r, err := openDecided(ctx, n.client, n.topics, partition, from)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	for !w.Done() {
+	for {
 		ds, err := r.poll(ctx, 100*time.Millisecond)
 		if err != nil {
 			return err
 		}
 		for i := range ds {
-			if ds[i].Outcome.Offset > c.Base {
-				return fmt.Errorf("log offset %d holds no rollback of table %s", c.Base, c.Table)
-			}
-			if err := w.Take(ctx, &ds[i]); err != nil {
+			if more, err := fn(&ds[i]); err != nil || !more {
 				return err
-			}
-			if w.Done() {
-				break
 			}
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
-	n.log.Info("a shard begins with what a rollback brought back", "table", c.Table, "topic", c.Shard.Topic, "partition", c.Shard.Partition,
-		"files", len(x.Files), "offset", c.Base, "after", time.Since(began))
-	return nil
 }
 
 // rollbackAt reads the accepted Rollback at a log offset.

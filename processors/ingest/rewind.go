@@ -40,15 +40,20 @@ func (s *Shard) rolledBack(offset int64) error {
 // then, as far as key change lists and requests with a value tell of them (G12).
 // Each shard of the table gets all keys, as where a topic is divided anew (A11).
 //
-// It takes decided entries in order, those that may hold such lists and at last
-// the Rollback itself. The side file is written last: without it New tells
-// ErrNoBase.
+// It looks at the decided entries that may hold such lists, to find earlier
+// rollbacks: what one of them undid was undone at the target too. Then it takes
+// them, in order, and at last the Rollback itself. The side file is written last:
+// without it New tells ErrNoBase.
 type Rewind struct {
-	s     *Shard
-	build int64 // build offset of the target: what came later is undone
-	done  bool
-	wait  int // entries since the last flush
+	s      *Shard
+	build  int64    // build offset of the target: what came later is undone
+	rolled []rolled // earlier rollbacks, in order
+	done   bool
+	wait   int // entries since the last flush
 }
+
+// rolled is an accepted Rollback: what lies between build and offset was undone.
+type rolled struct{ offset, build int64 }
 
 // NewRewind empties the folder. What was decided after the build offset is not
 // folded.
@@ -83,13 +88,43 @@ func NewRewind(cfg Config, def *schemas.Definition, build int64) (*Rewind, error
 // Done says that the Rollback was folded.
 func (w *Rewind) Done() bool { return w.done }
 
+// Look notes a decided entry before any is taken.
+func (w *Rewind) Look(ctx context.Context, d *processors.Decided) error {
+	if m := &d.Outcome; m.Type != record.TypeRollback || m.Offset > w.build || !w.concerns(m) {
+		return nil
+	}
+	v, err := w.s.content(ctx, d)
+	if err == nil {
+		w.rolled = append(w.rolled, rolled{d.Outcome.Offset, v.(*record.Rollback).Build})
+	}
+	return err
+}
+
+func (w *Rewind) concerns(m *record.OutcomeMessage) bool {
+	return !m.Derived && m.Outcome.Code == record.Accepted && m.TableID == w.s.cfg.TableID && m.Table == w.s.cfg.Table
+}
+
+// stood says that what was accepted at an offset was not undone at the target.
+func (w *Rewind) stood(offset int64) bool {
+	to := w.build
+	for i := len(w.rolled) - 1; i >= 0 && offset <= to; i-- {
+		if x := &w.rolled[i]; x.offset <= to {
+			if offset > x.offset {
+				return true
+			}
+			to = x.build
+		}
+	}
+	return offset <= to
+}
+
 // Take folds a decided entry.
 func (w *Rewind) Take(ctx context.Context, d *processors.Decided) error {
 	s, m := w.s, &d.Outcome
-	if w.done || m.Derived || m.Outcome.Code != record.Accepted || m.TableID != s.cfg.TableID || m.Table != s.cfg.Table {
+	if w.done || !w.concerns(m) {
 		return nil
 	}
-	remembers := s.def.Order.Kind != schemas.OrderNone && m.Offset <= w.build
+	remembers := s.def.Order.Kind != schemas.OrderNone && w.stood(m.Offset)
 	switch {
 	case m.Type == record.TypeAppendRows && remembers:
 		_, body, err := s.cfg.Bodies.Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)

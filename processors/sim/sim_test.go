@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 var (
 	seedFlag  = flag.Int64("seed", -1, "run this one seed and print its trace")
 	seedsFlag = flag.Int("seeds", 20, "number of seeds of each shape")
+	onFlag    = flag.Bool("on", false, "run every shape by one seed after the other, from -seed or 0 on, until one fails or somebody stops it")
 )
 
 // shapes are the worlds that every seed runs through.
@@ -90,6 +92,10 @@ var wanted = []string{
 }
 
 func TestSeeds(t *testing.T) {
+	if *onFlag {
+		goOn(t)
+		return
+	}
 	var mu sync.Mutex
 	saw, ran := map[string]int{}, 0 // shapes that -run left in
 	var stop atomic.Bool            // one failure is enough to look at
@@ -135,6 +141,35 @@ func TestSeeds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// goOn takes seeds until one fails, as many at once as there are processors:
+//
+//	go test ./processors/sim -run TestSeeds -timeout 0 -on
+func goOn(t *testing.T) {
+	var next atomic.Int64
+	next.Store(max(*seedFlag, 0))
+	var failed atomic.Bool
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for !failed.Load() {
+				seed := next.Add(1) - 1
+				for _, s := range shapes {
+					opt := s.opt
+					opt.Seed = seed
+					if _, err := runSeed(opt); err != nil {
+						failed.Store(true)
+						t.Errorf("seed %d: %v\nrepeat: go test ./processors/sim -run 'TestSeeds/%s$' -seed %d", seed, err, s.name, seed)
+					}
+				}
+				if seed%10 == 9 {
+					fmt.Fprintf(os.Stderr, "seed %d: %d shapes right\n", seed, len(shapes))
+				}
+			}
+		})
+	}
+	workers.Wait()
 }
 
 func runSeed(opt Options) (*World, error) {

@@ -94,6 +94,9 @@ func (w *World) rewind(cfg ingest.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	for i := 0; i < len(w.decided) && err == nil; i++ {
+		err = r.Look(w.ctx, &w.decided[i])
+	}
 	for i := 0; i < len(w.decided) && !r.Done() && err == nil; i++ {
 		err = r.Take(w.ctx, &w.decided[i])
 	}

@@ -497,3 +497,89 @@ func TestForeignBusy(t *testing.T) {
 		len(s.records(n, record.TypeForeignSnapshot))-accepted(s.records(n, record.TypeForeignSnapshot)), c)
 	s.replayed(n)
 }
+
+// TestForeignSpark: the same by Spark, where it is installed: it appends, deletes by
+// vectors, updates by copy-on-write and compacts, between events of ours (H1–H3, H13).
+func TestForeignSpark(t *testing.T) {
+	if err := readers.Available(readers.Spark); err != nil {
+		t.Skip(err)
+	}
+	s, n := newOutsideWith(t, topology.NodeOptions{Jobs: quickJobs, Roles: topology.Roles()})
+	s.load(t, n, 100)
+	spark := startForeign(t, readers.Spark)
+	sql := func(statements ...string) {
+		t.Helper()
+		for _, x := range statements {
+			for try := 0; ; try++ {
+				_, refused := spark.do(fmt.Sprintf("spark.sql(%q).collect()", x))
+				if refused == "" {
+					break
+				}
+				if try == 20 || !strings.Contains(refused, "Commit") && !strings.Contains(refused, "Validation") {
+					t.Fatalf("Spark: %s: %s", x, refused)
+				}
+			}
+		}
+	}
+	if _, refused := spark.do(fmt.Sprintf(`
+import glob, os, sys
+from pyspark.sql import SparkSession
+b = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(glob.glob(os.path.join(sys.prefix, "jars", "*.jar"))))
+for k, v in {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions", "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",
+    "spark.sql.catalog.o": "org.apache.iceberg.spark.SparkCatalog", "spark.sql.catalog.o.type": "rest", "spark.sql.catalog.o.uri": %q,
+    "spark.sql.catalog.o.cache-enabled": "false",
+}.items():
+    b = b.config(k, v)
+spark = b.getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+`, s.catalog.URI())); refused != "" {
+		t.Fatal("Spark: ", refused)
+	}
+	table := "o." + s.f.def.Name
+	mode := func(kind string) {
+		t.Helper()
+		sql(fmt.Sprintf("ALTER TABLE %s SET TBLPROPERTIES ('write.delete.mode'='%s', 'write.update.mode'='%s', 'write.merge.mode'='%s')", table, kind, kind, kind))
+	}
+	var steps []foreignStep
+	did := func(rows map[string]*otherRow) {
+		t.Helper()
+		steps = append(steps, s.step(n, rows))
+		s.load(t, n, 60)
+		s.holds(n, steps...)
+	}
+	live := func(i int) string {
+		var names []string
+		for name, v := range s.want(steps).keys {
+			if v.row != nil && strings.HasPrefix(name, "ü") {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return names[i]
+	}
+	s.visible(longContext(t), n)
+	name := live(0)
+	sql(fmt.Sprintf("INSERT INTO %s (name, ver, score, ok) VALUES ('%s', %d, 1, NULL), ('spark', 7, 2, NULL)", table, name, int64(1)<<41))
+	did(map[string]*otherRow{name: {ver: long(1 << 41), score: 1}, "spark": {ver: long(7), score: 2}})
+
+	mode("merge-on-read")
+	s.visible(longContext(t), n)
+	name = live(1)
+	sql(fmt.Sprintf("DELETE FROM %s WHERE name IN ('%s', 'spark')", table, name))
+	did(map[string]*otherRow{name: nil, "spark": nil})
+
+	mode("copy-on-write")
+	s.visible(longContext(t), n)
+	name = live(2)
+	sql(fmt.Sprintf("UPDATE %s SET ver = %d, score = 3, ok = NULL WHERE name = '%s'", table, int64(1)<<42, name))
+	did(map[string]*otherRow{name: {ver: long(1 << 42), score: 3}})
+
+	s.visible(longContext(t), n)
+	sql(fmt.Sprintf("CALL o.system.rewrite_data_files(table => '%s', options => map('rewrite-all', 'true'))", s.f.def.Name),
+		fmt.Sprintf("CALL o.system.rewrite_manifests(table => '%s')", s.f.def.Name))
+	did(nil)
+	t.Logf("%d commits taken in", accepted(s.records(n, record.TypeForeignSnapshot)))
+	stop(t, n)
+}
