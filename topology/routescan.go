@@ -34,7 +34,6 @@ type RouteScan struct {
 	route  *source.Route
 
 	readers []*LogReader
-	ends    []PartitionOffsets
 	bytes   int
 	seen    map[string]*RouteText
 	// Without are the records that have no such text, or that cannot be read;
