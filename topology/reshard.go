@@ -76,6 +76,7 @@ func (n *Node) openShard(ctx context.Context, c *ingest.Config, t *statestore.Ta
 		if err := n.inherit(ctx, c, t, b); err != nil {
 			return nil, fmt.Errorf("table %s, %s/%d: make the index of a topic that was divided anew: %w", c.Table, c.Shard.Topic, c.Shard.Partition, err)
 		}
+		c.Checkpoint = nil // there is none, or it was of no use
 		s, err = ingest.New(ctx, *c, t.Definition)
 	}
 	if err != nil {

@@ -165,6 +165,7 @@ func (n *Node) restoredIndex(ctx context.Context, c *ingest.Config, t *statestor
 		if err := n.rewind(ctx, c, t); err != nil {
 			return nil, fmt.Errorf("table %s, %s/%d: make the index of a table that was rolled back: %w", c.Table, c.Shard.Topic, c.Shard.Partition, err)
 		}
+		c.Checkpoint = nil // there is none, or it was of no use
 		s, err = ingest.New(ctx, *c, t.Definition)
 	}
 	if err != nil {

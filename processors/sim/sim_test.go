@@ -61,6 +61,7 @@ var shapes = []struct {
 	{"time", Options{Shards: 1, Keys: 6, Steps: 700, Ordered: true, Time: true, FlushEvery: 4}},
 	{"time-crashes", Options{Shards: 2, Keys: 8, Steps: 900, Ordered: true, Crashes: true, TwoOwners: true, Away: true, Time: true, FlushEvery: 3}},
 	{"time-jobs", Options{Shards: 2, Keys: 9, Steps: 1200, Strings: true, Crashes: true, TwoOwners: true, Jobs: true, Partitioned: true, Time: true, FlushEvery: 3}},
+	{"time-many", Options{Shards: 2, Keys: 24, Steps: 3000, Strings: true, Crashes: true, TwoOwners: true, Jobs: true, Partitioned: true, Time: true, FlushEvery: 3}},
 	{"time-garbage", Options{Shards: 2, Keys: 9, Steps: 1500, Crashes: true, TwoOwners: true, Jobs: true, Time: true, Garbage: true, FlushEvery: 3}},
 	{"time-where", Options{Shards: 2, Keys: 12, Steps: 1500, Crashes: true, Jobs: true, Time: true, Where: true, FlushEvery: 4}},
 	{"where-imports", Options{Shards: 1, Keys: 7, Steps: 1200, Ordered: true, Crashes: true, TwoOwners: true, Requests: true, Jobs: true, Where: true, Imports: true, FlushEvery: 4}},

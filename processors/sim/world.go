@@ -514,6 +514,7 @@ func (o *owner) open() error {
 		// While the store is away this would be tried until it is back.
 		err = o.w.whole(func() error {
 			err := o.w.rewind(cfg)
+			cfg.Checkpoint = nil // it was of no use
 			if err == nil {
 				s, err = ingest.New(o.w.ctx, cfg, &def)
 			}
