@@ -288,8 +288,9 @@ func (s *Shard) define(def *schemas.Definition) error {
 
 func (s *Shard) openIndex(ctx context.Context) error {
 	sd, err := loadSide(s.cfg.FS, s.cfg.Dir)
-	if errors.Is(err, errSide) {
-		s.log.Warn("the shard's side file is damaged; the log is read again")
+	damaged := errors.Is(err, errSide)
+	if damaged {
+		s.log.Warn("the shard's side file is damaged; it is made again from the log, and the key index with it")
 		sd, err = newSide(), nil
 	}
 	if err != nil {
@@ -298,6 +299,12 @@ func (s *Shard) openIndex(ctx context.Context) error {
 	s.side = sd
 	if s.keys == nil {
 		return nil
+	}
+	if damaged {
+		// The index of a later time does not tell again what was owed.
+		if err := keyindex.Destroy(s.cfg.Dir, s.cfg.FS); err != nil {
+			return err
+		}
 	}
 	opt := keyindex.Options{Wide: !s.narrow, Identity: s.identity(), Sync: s.cfg.SyncIndex, DeltaLimit: s.cfg.IndexDelta, FS: s.cfg.FS}
 	if ref := s.cfg.Checkpoint; ref != nil && ref.Path != "" {
@@ -333,8 +340,15 @@ func (s *Shard) openIndex(ctx context.Context) error {
 	if s.index.Offset() < s.side.IndexAt {
 		// The index lost what it had durably; the side file has dropped what an
 		// index from before that needs. The log has both.
-		s.log.Warn("the key index is older than its side file; the log is read again", "index", s.index.Offset(), "side", s.side.IndexAt)
+		s.log.Warn("the key index is older than its side file; both are made again from the log", "index", s.index.Offset(), "side", s.side.IndexAt)
+		if err := errors.Join(s.index.Close(), keyindex.Destroy(s.cfg.Dir, s.cfg.FS)); err != nil {
+			return err
+		}
 		s.side = newSide()
+		s.bring(ctx, opt)
+		if s.index, err = keyindex.Open(s.cfg.Dir, opt); err != nil {
+			return fmt.Errorf("key index of table %s: %w", s.cfg.Table, err)
+		}
 	}
 	if base := s.cfg.Base; base > 0 && (s.index.Offset() < base || s.side.Offset < base) {
 		return errors.Join(fmt.Errorf("table %s, %s/%d: %w", s.cfg.Table, s.cfg.Shard.Topic, s.cfg.Shard.Partition, ErrNoBase), s.index.Close())
