@@ -109,9 +109,9 @@ func (s *Shard) judge(answers []answer, forgets int64) (*flushPlan, error) {
 					p.answers.AbsentDeletes++
 				}
 				p.ends(&v)
-				if a.req.HasOrder {
-					v.place = 0 // it is an event of the append
-				} else if !v.touch || v.place != 0 {
+				switch { // a deletion of the append itself is later than the request
+				case a.req.HasOrder && v.listed:
+				case a.req.HasOrder || !v.touch || v.place != 0:
 					v.place = a.req.Offset
 				}
 				live, indexLive, v.row, v.rowID = false, false, -1, -1

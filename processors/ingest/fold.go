@@ -259,9 +259,9 @@ func (s *Shard) foldAnswer(m *record.OutcomeMessage, by *record.AppendRows, a *a
 	if !hasOrd {
 		order = 0
 	}
-	place := m.Offset
-	if !a.req.HasOrder {
-		place = a.req.Offset // the versions from before it end there
+	place := a.req.Offset // the versions from before it end there
+	if f.Present && f.File == 0 && f.Offset == m.Offset {
+		place = m.Offset // the append's own list has the key
 	}
 	return s.index.Apply([]keyindex.Entry{{
 		Key: k, RowID: keyindex.NoRowID, HasOrder: hasOrd, Order: order, Offset: place, Time: m.TimeMs,

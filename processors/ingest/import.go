@@ -240,7 +240,7 @@ func (s *Shard) forgets(from, to int64) int64 {
 // foldTakes folds an accepted append of the shard that took files, answers
 // included.
 func (s *Shard) foldTakes(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
-	p := passage{s: s, until: m.Offset, at: m.Offset, forgets: a.Forgets, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed}
+	p := passage{s: s, until: m.Offset, forgets: a.Forgets, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed}
 	if err := p.judge(ctx, a.RequestFrom, a.RequestTo); err != nil {
 		return err
 	}
@@ -319,7 +319,6 @@ func (h *heldAdd) dead(file uint64, until int64) (*roaring.Bitmap, error) {
 type passage struct {
 	s       *Shard
 	until   int64 // deaths of held rows from that log offset on are not known yet
-	at      int64 // offset of the append, 0: not known yet
 	forgets int64 // tombstones of an earlier time are forgotten
 	timeMs  int64 // of the tombstones that it leaves
 	lookup  func([]keyindex.Key, []keyindex.Found) ([]keyindex.Found, error)
@@ -505,13 +504,10 @@ func (p *passage) answer(v *standing, x *step) bool {
 	} else {
 		p.counts.AbsentDeletes++
 	}
-	if !r.HasOrder {
-		v.end(r.Offset, p.timeMs)
-		return true
+	if r.HasOrder {
+		v.HasOrder, v.Order = true, r.Order
 	}
-	v.HasOrder, v.Order = true, r.Order
-	v.end(p.at, p.timeMs) // it is an event of the append
-	v.place = math.MaxInt64
+	v.end(r.Offset, p.timeMs)
 	return true
 }
 

@@ -193,7 +193,7 @@ func (w *Rewind) lists(ctx context.Context, m *record.OutcomeMessage, a *record.
 		if f := &found[0]; f.Present && f.HasOrder && f.Order > x.req.Order {
 			continue
 		}
-		if err := w.fold([]keyindex.Entry{{Key: k, RowID: keyindex.NoRowID, HasOrder: true, Order: x.req.Order, Offset: m.Offset, Time: m.TimeMs}}); err != nil {
+		if err := w.fold([]keyindex.Entry{{Key: k, RowID: keyindex.NoRowID, HasOrder: true, Order: x.req.Order, Offset: x.req.Offset, Time: m.TimeMs}}); err != nil {
 			return err
 		}
 	}

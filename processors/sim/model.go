@@ -477,8 +477,10 @@ func (m *model) answer(o *record.OutcomeMessage, a *record.AppendRows, at int64,
 		case !q.hasOrd && m.entombed(k, a, at):
 			c.AbsentDeletes++
 		default:
+			end, listed := m.tombs[k]
+			listed = listed && m.live[k] == nil && end.at == o.Offset
 			m.delete(o, a, k, c, wrote)
-			if t := m.tombs[k]; !q.hasOrd { // the versions from before it end there
+			if t := m.tombs[k]; !listed { // the versions from before it end there
 				m.tombs[k] = tomb{t.time, t.offset, at}
 			}
 		}
@@ -504,10 +506,7 @@ func (m *model) strange(o *record.OutcomeMessage, a *record.AppendRows, k int, a
 	if !q.hasOrd && m.entombed(id, a, at) {
 		return
 	}
-	m.tombs[id] = tomb{o.TimeMs, o.Offset, o.Offset}
-	if !q.hasOrd {
-		m.tombs[id] = tomb{o.TimeMs, o.Offset, at}
-	}
+	m.tombs[id] = tomb{o.TimeMs, o.Offset, at}
 }
 
 // committed learns row ids from the snapshot's files and holds them against C6.

@@ -20,6 +20,8 @@ func init() {
 			"name := e.fresh()", "name := [16]byte{byte(d.Job.Item), byte(len(keys)), 1}"}}},
 		{"the outbox goes out again during a replay", "L11", 20, []edit{{"processors/state/machine.go",
 			"if x.Offset <= m.sent || m.unsent != nil {", "if m.unsent != nil {"}}},
+		{"a request with a value stands where it was answered", "H7", 200, []edit{{"processors/ingest/import.go",
+			"v.end(r.Offset, p.timeMs)\n\treturn true\n}", "v.end(r.Offset, p.timeMs)\n\tif r.HasOrder {\n\t\tv.place = math.MaxInt64\n\t}\n\treturn true\n}"}}},
 		{"a cut is published twice", "C4", 20, []edit{{"processors/publisher/publisher.go",
 			"version := f.Head.MetadataVersion + 1\n", "version := f.Head.MetadataVersion + 1\n\tfor {\n\t\tif _, err := p.cfg.Catalog.Load(ctx, key, version); err != nil {\n\t\t\tbreak\n\t\t}\n\t\tversion++\n\t}\n"}}},
 	}...)

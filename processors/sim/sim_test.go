@@ -44,6 +44,7 @@ var shapes = []struct {
 	{"imports-ordered", Options{Shards: 2, Keys: 7, Steps: 700, Ordered: true, Requests: true, Twice: true, Imports: true, TTL: 3000, FlushEvery: 4}},
 	{"imports-requests", Options{Shards: 1, Keys: 5, Steps: 600, Ordered: true, Requests: true, Crashes: true, Jobs: true, Imports: true, FlushEvery: 4}},
 	{"imports-jobs", Options{Shards: 2, Keys: 9, Steps: 1000, Requests: true, Jobs: true, Imports: true, FlushEvery: 4}},
+	{"imports-many", Options{Shards: 2, Keys: 24, Steps: 3000, Ordered: true, Requests: true, Crashes: true, Jobs: true, Imports: true, FlushEvery: 8}},
 	{"imports-crashes", Options{Shards: 2, Keys: 8, Steps: 1000, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Imports: true, Away: true, Partitioned: true, FlushEvery: 3}},
 	{"imports-append-only", Options{Shards: 1, Keys: 6, Steps: 400, NoKey: true, Jobs: true, Crashes: true, Imports: true}},
 	{"garbage", Options{Shards: 2, Keys: 10, Steps: 1500, Ordered: true, Requests: true, Jobs: true, Garbage: true, FlushEvery: 3}},
