@@ -9,6 +9,10 @@
 // May touch: the database, the table's metadata folder in the object store.
 // Never enters: what is published, when it is tried again, other databases.
 //
+// The driver is lib/pq: it is kept by many, speaks database/sql alone and brings no
+// dependencies of its own, where iceberg-go's SQL catalog brings an ORM with five
+// dialects and writes all metadata anew by its own model.
+//
 // Errors are those of package restclient: the publisher decides by them, whatever
 // kind of catalog there is. A commit whose statement was sent and not answered is
 // ErrUnknown; its metadata file stays. One that did not move the place is
