@@ -98,11 +98,15 @@ func TestSeeds(t *testing.T) {
 		goOn(t)
 		return
 	}
+	seeds := *seedsFlag
+	if testing.Short() {
+		seeds = min(seeds, 6) // under the race detector a seed takes ten times as long
+	}
 	var mu sync.Mutex
 	saw, ran := map[string]int{}, 0 // shapes that -run left in
 	var stop atomic.Bool            // one failure is enough to look at
 	t.Cleanup(func() {
-		if t.Failed() || *seedFlag >= 0 || *seedsFlag < 20 || ran < len(shapes) {
+		if t.Failed() || *seedFlag >= 0 || seeds < 20 || ran < len(shapes) {
 			return
 		}
 		for _, what := range wanted {
@@ -120,7 +124,7 @@ func TestSeeds(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			ran++
 			t.Parallel()
-			from, to := int64(0), int64(*seedsFlag)
+			from, to := int64(0), int64(seeds)
 			if *seedFlag >= 0 {
 				from, to = *seedFlag, *seedFlag+1
 			}
