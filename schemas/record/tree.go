@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"fmt"
 )
 
@@ -124,10 +123,8 @@ func DecodeTreeBody(b []byte, body *TreeBody) error {
 func (b *TreeBody) unsorted() int {
 	for i := range b.Items {
 		keys := b.Items[i].Keys
-		for k := 1; k < len(keys); k++ {
-			if bytes.Compare(keys[k-1], keys[k]) >= 0 {
-				return i
-			}
+		if firstUnsorted(len(keys), func(k int) []byte { return keys[k] }) > 0 {
+			return i
 		}
 	}
 	return -1
