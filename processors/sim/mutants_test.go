@@ -19,12 +19,7 @@ import (
 // fault whose place is no longer there fails the test. It takes some minutes:
 //
 //	go test -tags simfault ./processors/sim -run TestFaultsAreFound -timeout 60m
-var mutants = []struct {
-	name  string
-	rule  string
-	seeds int
-	edits []edit
-}{
+var mutants = []mutant{
 	{"a valueless delete forgets the remembered value", "K2", 10, []edit{{"processors/ingest/flush.go",
 		"live, indexLive, v.row, v.rowID, v.listed = false, false, -1, -1, true",
 		"live, indexLive, v.row, v.rowID, v.listed = false, false, -1, -1, true\n\t\t\t\tv.hasOrd = v.hasOrd && b.batch.HasOrder[at] != 0"}}},
@@ -107,6 +102,14 @@ var mutants = []struct {
 		"s.side.Debts = append(s.side.Debts, p.kills...)", ""}}},
 	{"files are live when the first shard took them", "H1", 0, []edit{{"statestore/apply_import.go",
 		"sh.requestEnd < least", "sh.requestEnd > least"}}},
+}
+
+// mutant is one planted fault.
+type mutant struct {
+	name  string
+	rule  string
+	seeds int // of each shape, at most; 0: a case finds it
+	edits []edit
 }
 
 // edit replaces every occurrence of a text in a file of the repository.

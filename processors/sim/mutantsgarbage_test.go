@@ -4,12 +4,7 @@ package sim
 
 // Planted faults of garbage.
 func init() {
-	mutants = append(mutants, []struct {
-		name  string
-		rule  string
-		seeds int
-		edits []edit
-	}{
+	mutants = append(mutants, []mutant{
 		{"a collection forgets the pending cut", "G7", 60, []edit{{"statestore/garbage.go",
 			"return Kept{By: KeptByCut}, nil", "return Kept{}, nil"}}},
 		{"a planned file is collected", "G7", 0, []edit{

@@ -4,12 +4,7 @@ package sim
 
 // Planted faults of jobs.
 func init() {
-	mutants = append(mutants, []struct {
-		name  string
-		rule  string
-		seeds int
-		edits []edit
-	}{
+	mutants = append(mutants, []mutant{
 		{"deaths since the plan stay behind", "F4", 20, []edit{{"statestore/apply_jobs.go",
 			"if err := s.bringDeaths(t, c, i, ch, f, done.first); err != nil {", "if err := error(nil); err != nil {"}}},
 		{"an input that died as a whole lives again", "F12", 200, []edit{{"statestore/apply_jobs.go",

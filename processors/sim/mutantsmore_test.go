@@ -4,12 +4,7 @@ package sim
 
 // Planted faults of what appends, members and maps owe each other.
 func init() {
-	mutants = append(mutants, []struct {
-		name  string
-		rule  string
-		seeds int
-		edits []edit
-	}{
+	mutants = append(mutants, []mutant{
 		{"an append is accepted in part", "A4", 20, []edit{{"statestore/apply_shard.go",
 			"\ts.strike(t)\n\tif sh.framing == 0", "\ts.targets = s.targets[:max(0, len(s.targets)-1)]\n\ts.strike(t)\n\tif sh.framing == 0"}}},
 		{"the death of a dead version goes on to the key's current one", "P5", 60, []edit{{"processors/ingest/fold.go",

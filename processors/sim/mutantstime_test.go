@@ -4,12 +4,7 @@ package sim
 
 // Planted faults of rollbacks, tags and expiries.
 func init() {
-	mutants = append(mutants, []struct {
-		name  string
-		rule  string
-		seeds int
-		edits []edit
-	}{
+	mutants = append(mutants, []mutant{
 		{"a rollback forgets tombstones", "G12", 60, []edit{{"processors/ingest/rewind.go",
 			"remembers := s.def.Order.Kind", "remembers := false && s.def.Order.Kind"}}},
 		{"a rollback remembers what it undid", "G12", 60, []edit{{"processors/ingest/rewind.go",

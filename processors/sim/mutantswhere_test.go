@@ -11,12 +11,7 @@ var (
 
 // Planted faults of find jobs.
 func init() {
-	mutants = append(mutants, []struct {
-		name  string
-		rule  string
-		seeds int
-		edits []edit
-	}{
+	mutants = append(mutants, []mutant{
 		{"a find job reads what came after it", "C10", 20, []edit{{"statestore/apply_where.go",
 			"if e.record >= offset || e.gone &&", "if e.gone &&"}, onePart, oneFile}},
 		{"a find job leaves out what a job took since", "C10", 20, []edit{{"statestore/apply_where.go",
