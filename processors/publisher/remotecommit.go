@@ -206,24 +206,35 @@ func (p *Publisher) remoteBase(ctx context.Context, f *statestore.FrozenCut, met
 	return b, err
 }
 
+// added are the updates that bring to the catalog what is above the highest id
+// there. It gives the next id itself, so that must be ours.
+func added[T any](what string, highest int64, all []T, id func(*T) int32, add func(*T) restcat.Update) (out []restcat.Update, _ error) {
+	for i := range all {
+		n := int64(id(&all[i]))
+		if n <= highest {
+			continue
+		}
+		if n != highest+1 {
+			return nil, fmt.Errorf("%w: the catalog would give %s %d the id %d", ErrForeign, what, n, highest+1)
+		}
+		highest++
+		out = append(out, add(&all[i]))
+	}
+	return out, nil
+}
+
 // definitionUpdates bring the catalog to the definition, as far as it is not there.
 func definitionUpdates(f *statestore.FrozenCut, meta *iceberg.Metadata) ([]restcat.Update, error) {
 	d := f.Definition
-	var out []restcat.Update
 	highest := int64(-1)
 	for i := range meta.Schemas {
 		highest = max(highest, meta.Schemas[i].ID)
 	}
-	for i := range d.Schemas {
-		s := &d.Schemas[i]
-		if int64(s.ID) <= highest {
-			continue
-		}
-		if int64(s.ID) != highest+1 {
-			return nil, fmt.Errorf("%w: the catalog would give schema %d the id %d", ErrForeign, s.ID, highest+1)
-		}
-		highest++
-		out = append(out, restcat.AddSchema(s, d.LastColumnID))
+	out, err := added("schema", highest, d.Schemas, func(s *schemas.Schema) int32 { return s.ID }, func(s *schemas.Schema) restcat.Update {
+		return restcat.AddSchema(s, d.LastColumnID)
+	})
+	if err != nil {
+		return nil, err
 	}
 	// One that is above ours another writer made since the cut was frozen.
 	if meta.CurrentSchema < int64(d.CurrentSchema) {

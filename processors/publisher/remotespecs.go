@@ -77,21 +77,13 @@ func sameSpec(a, b *schemas.Spec) bool {
 // they are not there.
 func specUpdates(f *statestore.FrozenCut, meta *iceberg.Metadata) ([]restcat.Update, error) {
 	d := f.Definition
-	var out []restcat.Update
 	highest := int64(-1)
 	for i := range meta.Specs {
 		highest = max(highest, meta.Specs[i].ID)
 	}
-	for i := range d.Specs {
-		s := &d.Specs[i]
-		if int64(s.ID) <= highest {
-			continue
-		}
-		if int64(s.ID) != highest+1 {
-			return nil, fmt.Errorf("%w: the catalog would give partition spec %d the id %d", ErrForeign, s.ID, highest+1)
-		}
-		highest++
-		out = append(out, restcat.AddSpec(s))
+	out, err := added("partition spec", highest, d.Specs, func(s *schemas.Spec) int32 { return s.ID }, restcat.AddSpec)
+	if err != nil {
+		return nil, err
 	}
 	// Where the state has another default by now, another writer may have set it.
 	if meta.DefaultSpec != int64(d.DefaultSpec) && d.DefaultSpec == f.Known.Definition.DefaultSpec {
