@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,21 @@ func fill(t *testing.T, dir string, leave int) (empty func()) {
 	}
 }
 
+// waitForAll waits until every shard waits for something: one that does not yet
+// may still be about to take in the records that come next.
+func waitForAll(t *testing.T, n *topology.Node) {
+	t.Helper()
+	for end := time.Now().Add(longTime); ; time.Sleep(10 * time.Millisecond) {
+		busy := slices.IndexFunc(n.Shards(), func(s topology.ShardStatus) bool { return s.Waiting == "" })
+		if busy < 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("shard %d of %d waits for nothing", busy, len(n.Shards()))
+		}
+	}
+}
+
 // waitFor waits until a shard waits for something that says all these words.
 func waitFor(t *testing.T, n *topology.Node, words ...string) {
 	t.Helper()
@@ -227,8 +243,9 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.load(t, n, 100)
-		empty := fill(t, disk, 12<<20)
+		empty := fill(t, disk, 8<<20)
 		waitFor(t, n, disk, "bytes free")
+		waitForAll(t, n)
 		produce(t, n, s, 500)
 		time.Sleep(300 * time.Millisecond)
 		for _, x := range n.Shards() {
