@@ -57,6 +57,8 @@ func New(t Type) any {
 		return new(CatalogSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
+	case TypeAdoptFiles:
+		return new(AdoptFiles)
 	case TypeForeignSnapshot:
 		return new(ForeignSnapshot)
 	case TypeDeletePositions:
@@ -129,6 +131,8 @@ func TypeOf(v any) Type {
 		return TypeCatalogSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
+	case AdoptFiles, *AdoptFiles:
+		return TypeAdoptFiles
 	case ForeignSnapshot, *ForeignSnapshot:
 		return TypeForeignSnapshot
 	case DeletePositions, *DeletePositions:
@@ -201,6 +205,8 @@ func walk(v visitor, x any) bool {
 		catalogSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
+	case *AdoptFiles:
+		adoptFilesFields(v, r)
 	case *ForeignSnapshot:
 		foreignSnapshotFields(v, r)
 	case *DeletePositions:
@@ -265,6 +271,8 @@ func walk(v visitor, x any) bool {
 		catalogSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
+	case AdoptFiles:
+		adoptFilesFields(v, &r)
 	case ForeignSnapshot:
 		foreignSnapshotFields(v, &r)
 	case DeletePositions:

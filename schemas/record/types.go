@@ -44,6 +44,7 @@ const (
 	TypeRowsFound         Type = 32
 	TypeAlterSpec         Type = 33
 	TypeCatalogSpecs      Type = 34
+	TypeAdoptFiles        Type = 35
 )
 
 // Form is the envelope's form; a newer one is "not active" (L8).
