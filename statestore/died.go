@@ -215,4 +215,5 @@ func (s *Store) byOthers(table int64) (int64, error) {
 const (
 	foreignNext   = 0
 	foreignDeaths = 1
+	foreignSpecs  = 2
 )
