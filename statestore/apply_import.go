@@ -22,11 +22,19 @@ func (s *Store) addFiles(r *Record, t *table, env *record.Envelope, p *record.Ad
 		// deleted.
 		return reject(record.TooOld, t.strays), nil
 	}
+	respec, from, err := s.respecced(t.id)
+	if err != nil {
+		return outcomeOf{}, err
+	}
 	v := verdicts{n: len(p.Items)}
 	first := FileID(0, t.nextOutput)
 	n := int64(0)
 	for i := range p.Items {
 		f := &p.Items[i]
+		if f.SpecID >= from && env.OffsetSeen < respec { // its sender means another spec (T8)
+			v.reject(i, record.TooOld)
+			continue
+		}
 		reason, err := s.checkAdded(t, p, f)
 		if err != nil {
 			return outcomeOf{}, err

@@ -215,5 +215,6 @@ func (s *Store) byOthers(table int64) (int64, error) {
 const (
 	foreignNext    = 0
 	foreignDeaths  = 1
-	foreignAdopted = 2
+	foreignSpecs   = 2
+	foreignAdopted = 3
 )

@@ -529,11 +529,14 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 func catalogFact(err error) (fact any, by string) {
 	var moved *publisher.BaseMoved
 	var specs *publisher.SpecsMoved
+	var taken *publisher.SpecsTaken
 	switch {
 	case errors.As(err, &moved):
 		return &moved.Record, moved.Why
 	case errors.As(err, &specs):
 		return &specs.Record, "its partition specs"
+	case errors.As(err, &taken):
+		return &taken.Record, "its partition specs, which have ids of ours"
 	}
 	return nil, ""
 }

@@ -127,6 +127,8 @@ func what(d *processors.Decided) any {
 			len(v.Removed), len(v.Held), len(v.Set)+len(v.Unset), len(v.Schemas))
 	case *record.CatalogSpecs:
 		return fmt.Sprintf("%d partition specs, %d is the default", len(v.Specs), v.DefaultSpec)
+	case *record.RenumberSpecs:
+		return fmt.Sprintf("%d partition specs of another writer, whose ids specs of ours had", len(v.Specs))
 	case *record.PlanJobs:
 		files := 0
 		for i := range v.Items {

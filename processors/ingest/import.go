@@ -564,8 +564,11 @@ func (s *Shard) placeOf(f *keyindex.Found) int64 {
 // carry is older than all that is held, also where its place is the later one (H10).
 func (s *Shard) carried(f *keyindex.Found) bool {
 	info, known := s.side.Files[f.File]
-	return f.Present && f.File != 0 && known && info.Path == "" && info.Record != info.Added
+	return f.Present && f.File != 0 && known && info.carried()
 }
+
+// carried says whether a job wrote a file.
+func (f *fileInfo) carried() bool { return f.Path == "" && f.Record != f.Added }
 
 // read reads the keys of one file. One that is lost, or no Parquet, is passed
 // over once all of its rows are deleted: the way out for who cannot restore it.

@@ -84,6 +84,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 	c := restcat.CommitTable{Identifier: id, Requirements: []restcat.Requirement{
 		restcat.AssertUUID(meta.UUID), restcat.AssertRef(iceberg.MainBranch, f.Head.SnapshotID),
 	}}
+	defined := false
 	if f.DefChanged {
 		u, err := definitionUpdates(f, meta)
 		if err != nil {
@@ -91,14 +92,14 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		}
 		if len(u) > 0 {
 			c.Requirements = append(c.Requirements, restcat.AssertCurrentSchema(meta.CurrentSchema), restcat.AssertLastField(meta.LastColumnID))
-			c.Updates = append(c.Updates, u...)
+			c.Updates, defined = append(c.Updates, u...), true
 		}
 		if u, err = specUpdates(f, meta); err != nil {
 			return Result{}, err
 		}
 		if len(u) > 0 {
 			c.Requirements = append(c.Requirements, restcat.AssertDefaultSpec(meta.DefaultSpec), restcat.AssertLastPartition(meta.LastPartitionID))
-			c.Updates = append(c.Updates, u...)
+			c.Updates, defined = append(c.Updates, u...), true
 		}
 	}
 	if n.result.Committed.SnapshotID != 0 {
@@ -117,9 +118,16 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 	}
 	asserts, refs := refUpdates(meta, &f.Refs)
 	c.Requirements, c.Updates = append(c.Requirements, asserts...), append(c.Updates, refs...)
-	expire := slices.DeleteFunc(unreferenced(meta, f.Expire), func(id int64) bool { return meta.Snapshot(id) == nil })
+	expire, at, err := p.expiring(ctx, f, id, meta, read, n.id != 0)
+	if err != nil {
+		return Result{}, err
+	}
 	if len(expire) > 0 {
+		c.Base = at
 		c.Updates = append(c.Updates, restcat.RemoveSnapshots(expire))
+	}
+	if defined || len(refs) > 0 {
+		c.Base = read.MetadataLocation // what it changes was read there
 	}
 	if len(c.Updates) == 0 {
 		// A change of the definition, or of refs, that the catalog has already.
@@ -140,6 +148,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		// What the catalog says it took is not what was asked: look again.
 		return Result{}, fmt.Errorf("%w: %w", restclient.ErrUnknown, err)
 	}
+	p.lookForLost(ctx, f, after, expire, at)
 	r := n.result
 	r.Committed.TimestampMs, r.Committed.MetadataPath = max(after.LastUpdatedMs, f.Known.TimestampMs), p.location(t)
 	p.cfg.Logger.Debug("published", "table", f.Definition.Name, "offset", f.Build, "snapshot", n.id, "metadata", t.MetadataLocation,

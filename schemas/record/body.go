@@ -55,6 +55,8 @@ func New(t Type) any {
 		return new(CatalogBase)
 	case TypeCatalogSpecs:
 		return new(CatalogSpecs)
+	case TypeRenumberSpecs:
+		return new(RenumberSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
 	case TypeAdoptFiles:
@@ -129,6 +131,8 @@ func TypeOf(v any) Type {
 		return TypeCatalogBase
 	case CatalogSpecs, *CatalogSpecs:
 		return TypeCatalogSpecs
+	case RenumberSpecs, *RenumberSpecs:
+		return TypeRenumberSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
 	case AdoptFiles, *AdoptFiles:
@@ -203,6 +207,8 @@ func walk(v visitor, x any) bool {
 		catalogBaseFields(v, r)
 	case *CatalogSpecs:
 		catalogSpecsFields(v, r)
+	case *RenumberSpecs:
+		renumberSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
 	case *AdoptFiles:
@@ -269,6 +275,8 @@ func walk(v visitor, x any) bool {
 		catalogBaseFields(v, &r)
 	case CatalogSpecs:
 		catalogSpecsFields(v, &r)
+	case RenumberSpecs:
+		renumberSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
 	case AdoptFiles:
