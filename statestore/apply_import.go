@@ -6,7 +6,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 )
 
-// openAdd is an AddFiles or ForeignSnapshot of a keyed table whose files some
+// openAdd is an AddFiles, AdoptFiles or ForeignSnapshot of a keyed table whose files some
 // shard has not taken (H1).
 type openAdd struct {
 	offset int64
@@ -126,8 +126,13 @@ func (s *Store) releaseHeld(r *Record, t *table) error {
 		n++
 		t.dirty = true
 		of := record.TypeForeignSnapshot // readers see those files already
-		if !IsForeign(a.first) {
+		switch {
+		case isAdopted(a.first):
+			of = record.TypeAdoptFiles
+		case !IsForeign(a.first):
 			of = record.TypeAddFiles
+		}
+		if of != record.TypeForeignSnapshot {
 			t.lastChange, t.changed = r.Offset, true
 		}
 		s.effect('h', t.id, a.offset)

@@ -489,6 +489,8 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = &record.FilesCollected{Collect: a.num("collect", 0)}
 	case "add-files":
 		v = addFilesFrom(a)
+	case "adopt":
+		v = adoptFrom(a)
 	case "foreign":
 		v = s.foreignFrom(t, a)
 	case "positions":

@@ -165,6 +165,12 @@ func what(d *processors.Decided) any {
 			rows += v.Items[i].Rows
 		}
 		return fmt.Sprintf("%d files of %d rows", len(v.Items), rows) + rejectedItems(d, len(v.Items))
+	case *record.AdoptFiles:
+		rows := int64(0)
+		for i := range v.Items {
+			rows += v.Items[i].Rows
+		}
+		return fmt.Sprintf("%d files of others, of %d rows", len(v.Items), rows) + rejectedItems(d, len(v.Items))
 	case *record.ForeignSnapshot:
 		rows, to := int64(0), int64(0)
 		for i := range v.Files {

@@ -626,7 +626,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 			return err
 		}
 		return s.closedBy(ctx, d)
-	case record.TypeAddFiles:
+	case record.TypeAddFiles, record.TypeAdoptFiles:
 		if ok || m.Outcome.Code == record.Partly {
 			return s.added(ctx, d)
 		}

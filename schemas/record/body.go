@@ -59,6 +59,8 @@ func New(t Type) any {
 		return new(RenumberSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
+	case TypeAdoptFiles:
+		return new(AdoptFiles)
 	case TypeForeignSnapshot:
 		return new(ForeignSnapshot)
 	case TypeDeletePositions:
@@ -133,6 +135,8 @@ func TypeOf(v any) Type {
 		return TypeRenumberSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
+	case AdoptFiles, *AdoptFiles:
+		return TypeAdoptFiles
 	case ForeignSnapshot, *ForeignSnapshot:
 		return TypeForeignSnapshot
 	case DeletePositions, *DeletePositions:
@@ -207,6 +211,8 @@ func walk(v visitor, x any) bool {
 		renumberSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
+	case *AdoptFiles:
+		adoptFilesFields(v, r)
 	case *ForeignSnapshot:
 		foreignSnapshotFields(v, r)
 	case *DeletePositions:
@@ -273,6 +279,8 @@ func walk(v visitor, x any) bool {
 		renumberSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
+	case AdoptFiles:
+		adoptFilesFields(v, &r)
 	case ForeignSnapshot:
 		foreignSnapshotFields(v, &r)
 	case DeletePositions:

@@ -131,7 +131,7 @@ const (
 	RollbackTo     // snapshot id
 )
 
-// Numbers of an AddFiles' outcome.
+// Numbers of the outcome of an AddFiles or AdoptFiles.
 const (
 	AddAccepted = iota // items
 	AddRejected

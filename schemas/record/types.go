@@ -45,6 +45,7 @@ const (
 	TypeAlterSpec         Type = 33
 	TypeCatalogSpecs      Type = 34
 	TypeRenumberSpecs     Type = 35
+	TypeAdoptFiles        Type = 36
 )
 
 // Form is the envelope's form; a newer one is "not active" (L8).
