@@ -9,7 +9,7 @@
 // May touch: the table's metadata folder in the object store, bodies (reading),
 // the catalog. It appends nothing to the log: the caller does, with what
 // Publish returns.
-// Never enters: clocks and randomness. All bytes follow from the frozen cut,
+// Never enters: clocks (but for Config.Fresh) and randomness. All bytes follow from the frozen cut,
 // the base metadata with its list and manifests, and bodies named by hash (C1,
 // C2): two publishers of one cut write the same files, and a publisher that
 // comes late finds them there.

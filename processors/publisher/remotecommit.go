@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -76,7 +77,7 @@ func (p *Publisher) remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metad
 }
 
 // commitRemote builds on what was read and commits.
-func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata, read *restclient.Table) (Result, error) {
+func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata, read *restclient.Table, asOf time.Time) (Result, error) {
 	n, err := p.buildRemote(ctx, f, meta)
 	if err != nil {
 		return Result{}, err
@@ -132,6 +133,9 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 	if len(c.Updates) == 0 {
 		// A change of the definition, or of refs, that the catalog has already.
 		return Result{Committed: p.remoteCommitted(f, meta, read)}, nil
+	}
+	if old := time.Since(asOf); n.id == 0 && old > p.cfg.Fresh {
+		return Result{}, fmt.Errorf("%w: what the state says is of %s ago, and others may have gone on since; it is tried again", restclient.ErrConflict, old.Round(time.Millisecond))
 	}
 	t, err := p.cfg.Remote.Commit(ctx, &c)
 	if errors.Is(err, restclient.ErrNotFound) {

@@ -3,7 +3,9 @@ package publisher_test
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/restclient"
@@ -122,4 +124,33 @@ func TestRemoteLateRefs(t *testing.T) {
 		o.publishAll()
 		o.checkAll()
 	}
+}
+
+// TestRemoteStaleDefinition: what a state says that was not at the log's end for long is
+// not sent to a server, where no requirement would refuse it; a snapshot is, for that
+// main has one.
+func TestRemoteStaleDefinition(t *testing.T) {
+	o := newOutside(t, definition())
+	o.append([]newFile{{rows: 9}}, nil)
+	o.publish(o.freeze())
+	o.do(o.def.Name, o.id, &record.AlterTable{Set: []schemas.Property{property("owner", "varve")}})
+	f := o.freeze()
+	o.cat.Before = func() error {
+		t.Error("a commit was sent")
+		return nil
+	}
+	if _, err := o.pub.PublishAsOf(ctx, f, time.Now().Add(-time.Hour)); !errors.Is(err, restclient.ErrConflict) || publisher.Cause(err) != "conflict" {
+		t.Errorf("it ends with: %v", err)
+	}
+	o.cat.Before = nil
+	o.publish(f)
+	o.append([]newFile{{rows: 1}}, nil)
+	f = o.freeze()
+	r, err := o.pub.PublishAsOf(ctx, f, time.Now().Add(-time.Hour))
+	o.must(err)
+	o.confirm(f, r)
+	if o.meta().Property("owner") != "varve" {
+		t.Error("the property was not published")
+	}
+	o.checkAll()
 }
