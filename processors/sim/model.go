@@ -126,7 +126,7 @@ func (m *model) fold() error {
 			switch q := o.Outcome.Numbers[0]; o.Type {
 			case record.TypeDeleteWhere:
 				over = append(over, o)
-			case record.TypeAddFiles:
+			case record.TypeAddFiles, record.TypeAdoptFiles:
 				released = append(released, q)
 			default:
 				settled = append(settled, q)
@@ -191,7 +191,7 @@ func (m *model) fold() error {
 			m.finds[o.Offset] = &modelFind{finding: m.w.findings[o.Offset]}
 		case *record.RowsFound:
 			err = m.found(o, r)
-		case *record.AddFiles:
+		case *record.AddFiles, *record.AdoptFiles:
 			err = m.add(o)
 		}
 		for _, x := range over {

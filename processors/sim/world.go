@@ -51,6 +51,7 @@ type Options struct {
 	Where       bool // find jobs
 	Tree        bool // leaves of the tree of key ranges are split, with Jobs
 	Imports     bool // files enter by AddFiles
+	Adopt       bool // with Imports: files of others, with dead rows, by AdoptFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Time        bool // snapshots are tagged, expired, and rolled back to
 	FlushEvery  int  // events that fill a buffer
