@@ -310,8 +310,7 @@ func (w *World) strike(f *statestore.FileInfo, set *roaring.Bitmap) error {
 
 // valuesOf are the values in a file's rows: each is used once, so that it names a version.
 func (w *World) valuesOf(f *statestore.FileInfo) ([]int64, error) {
-	x := statestore.FrozenFile{ID: f.ID, Epoch: f.Epoch, Name: f.Name}
-	values, err := w.valuesIn(x.At(w.def.Location, w.tableID))
+	values, err := w.valuesIn(f.At(w.def.Location, w.tableID))
 	if err != nil {
 		return nil, err
 	}
