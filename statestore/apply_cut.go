@@ -889,6 +889,7 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 type frozenRest struct {
 	def    int64    // offset of the definition
 	keys   []string // of its properties
+	specs  int      // how many it has
 	expire []int64
 	meta   int64 // offset of the newest change of refs
 	// As of the build offset: events taken, and requests answered.
@@ -931,7 +932,7 @@ func frozenTail(b []byte) (f frozenRest, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.keys = propertyKeys(x)
+	f.keys, f.specs = propertyKeys(x), len(x.Specs)
 	return f, nil
 }
 

@@ -1,7 +1,6 @@
 package statestore
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -19,13 +18,6 @@ import (
 const maxForeignPath = 2048
 
 func foreignKey(table int64, id uint64) []byte { return key16(keyForeign, uint64(table), id) }
-
-// foreignName is the name under which the state finds a path again.
-func foreignName(path string) (name [16]byte) {
-	sum := sha256.Sum256([]byte(path))
-	copy(name[:], sum[:])
-	return name
-}
 
 // foreignSnapshot: H2, H3, H10. The head becomes that of branch main in the
 // catalog. A pending cut is given up: what it had frozen is in the next one.
@@ -193,7 +185,7 @@ func (f *foreign) manifest(i int32) bool { return i >= 0 && int(i) < len(f.numbe
 
 func (f *foreign) checkAdded() (part, item int64, err error) {
 	s, t, x := f.s, f.t, f.x
-	next, err := s.nextForeign(t.id)
+	next, err := s.nextForeign(t.id, foreignNext)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -222,7 +214,7 @@ func (f *foreign) checkAdded() (part, item int64, err error) {
 			return foreignFile, int64(i), nil
 		}
 		// A path that the state knows is never added (H2). Those of our own forms are ours.
-		known, err := s.get(nameKey(t.id, foreignName(a.Path)))
+		known, err := s.get(nameKey(t.id, record.PathName(a.Path)))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -703,7 +695,7 @@ func (f *foreign) add() error {
 			return err
 		}
 		s.touch(c)
-		name := foreignName(a.Path)
+		name := record.PathName(a.Path)
 		c.add(fileEntry{
 			id: id, rows: a.Rows, bytes: a.Bytes, tuple: tuple, record: f.r.Offset, schema: a.SchemaID, manifest: f.numbers[a.Manifest],
 			rowID: a.FirstRowID, sequence: a.Sequence, member: len(t.def.Spec(a.SpecID).Fields) > 0,
@@ -748,9 +740,10 @@ func (f *foreign) add() error {
 	return s.set(foreignKey(t.id, foreignNext), e.b)
 }
 
-// nextForeign is the counter of the next file that another writer brings.
-func (s *Store) nextForeign(table int64) (uint64, error) {
-	b, err := s.get(foreignKey(table, foreignNext))
+// nextForeign is the counter of the next file that another writer brings, or an
+// AdoptFiles.
+func (s *Store) nextForeign(table int64, of uint64) (uint64, error) {
+	b, err := s.get(foreignKey(table, of))
 	if err != nil || b == nil {
 		return 1, err
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/varve-io/varve/schemas/record"
 )
 
-// openAdd is an AddFiles or ForeignSnapshot of a keyed table whose files some
+// openAdd is an AddFiles, AdoptFiles or ForeignSnapshot of a keyed table whose files some
 // shard has not taken (H1).
 type openAdd struct {
 	offset int64
@@ -22,11 +22,19 @@ func (s *Store) addFiles(r *Record, t *table, env *record.Envelope, p *record.Ad
 		// deleted.
 		return reject(record.TooOld, t.strays), nil
 	}
+	respec, from, err := s.respecced(t.id)
+	if err != nil {
+		return outcomeOf{}, err
+	}
 	v := verdicts{n: len(p.Items)}
 	first := FileID(0, t.nextOutput)
 	n := int64(0)
 	for i := range p.Items {
 		f := &p.Items[i]
+		if f.SpecID >= from && env.OffsetSeen < respec { // its sender means another spec (T8)
+			v.reject(i, record.TooOld)
+			continue
+		}
 		reason, err := s.checkAdded(t, p, f)
 		if err != nil {
 			return outcomeOf{}, err
@@ -118,8 +126,13 @@ func (s *Store) releaseHeld(r *Record, t *table) error {
 		n++
 		t.dirty = true
 		of := record.TypeForeignSnapshot // readers see those files already
-		if !IsForeign(a.first) {
+		switch {
+		case isAdopted(a.first):
+			of = record.TypeAdoptFiles
+		case !IsForeign(a.first):
 			of = record.TypeAddFiles
+		}
+		if of != record.TypeForeignSnapshot {
 			t.lastChange, t.changed = r.Offset, true
 		}
 		s.effect('h', t.id, a.offset)

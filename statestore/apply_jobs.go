@@ -590,8 +590,14 @@ func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *complet
 
 // enter adds a file that no shard wrote, under the next id of those.
 func (s *Store) enter(r *Record, t *table, name [16]byte, metrics *record.Ref, f fileEntry) error {
-	f.id, f.record, f.rowID = FileID(0, t.nextOutput), r.Offset, -1
+	f.id = FileID(0, t.nextOutput)
 	t.nextOutput++
+	return s.enterAs(r, t, name, metrics, f)
+}
+
+// enterAs adds a file that no shard wrote, and that no snapshot lists.
+func (s *Store) enterAs(r *Record, t *table, name [16]byte, metrics *record.Ref, f fileEntry) error {
+	f.record, f.rowID = r.Offset, -1
 	c, err := s.chunk(t.id, f.id)
 	if err != nil {
 		return err

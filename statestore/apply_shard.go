@@ -13,6 +13,8 @@ import (
 const (
 	// ForeignWriter is the writer number of files that other writers brought (H2).
 	ForeignWriter = 1<<24 - 1
+	// AdoptedWriter is that of files of others that an AdoptFiles brought (H14).
+	AdoptedWriter = ForeignWriter - 1
 	// MaxFileRows bounds a data file, so that positions fit a 32-bit bitmap
 	// and the key of a vector is 0.
 	MaxFileRows = 1<<31 - 2
@@ -30,8 +32,10 @@ func FileID(writer uint32, counter uint64) uint64 {
 // FileCounter is the counter in a file id.
 func FileCounter(id uint64) uint64 { return id & (1<<writerShift - 1) }
 
-// IsForeign says that another writer brought a file: the state has its path.
-func IsForeign(id uint64) bool { return id>>writerShift == ForeignWriter }
+// IsForeign says that another program wrote a file: the state has its path.
+func IsForeign(id uint64) bool { return id>>writerShift >= AdoptedWriter }
+
+func isAdopted(id uint64) bool { return id>>writerShift == AdoptedWriter }
 
 func closeEpoch(sh *shard, by int64, claim bool) {
 	if sh.open {
@@ -62,7 +66,7 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 	if c.LogStart < 0 || c.Shard.Partition < 0 {
 		return reject(record.SourceRange, 0, c.LogStart), nil
 	}
-	if t.nextWriter >= ForeignWriter {
+	if t.nextWriter >= AdoptedWriter {
 		return reject(record.BadCounter), nil
 	}
 	id := shardID{c.Shard.TopicID, c.Shard.Partition}

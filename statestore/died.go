@@ -213,6 +213,8 @@ func (s *Store) byOthers(table int64) (int64, error) {
 
 // What of a table's keyForeign is no file's.
 const (
-	foreignNext   = 0
-	foreignDeaths = 1
+	foreignNext    = 0
+	foreignDeaths  = 1
+	foreignSpecs   = 2
+	foreignAdopted = 3
 )

@@ -29,8 +29,8 @@ const (
 	keyGarbage    = 'c' // table ‖ left ‖ kind ‖ number → an object that no snapshot from left on lists
 	keyPuffin     = 'u' // table ‖ path → how many published vectors lie in it, and since when
 	keyCollect    = 'y' // table ‖ offset of a CollectFiles → what it decided to delete
-	keyGiven      = 'i' // table ‖ name → file id of a file that an AddFiles brought
-	keyForeign    = 'F' // table ‖ id → path of a file that another writer brought; table ‖ 0, 1 → other facts of such tables
+	keyGiven      = 'i' // table ‖ name → file id of a file that an AddFiles brought, or another program's path
+	keyForeign    = 'F' // table ‖ id → path of a file that another program wrote; table ‖ 0 to 3 → other facts of such tables
 	keyNode       = 'N' // table ‖ number → node of the tree of key ranges
 	keyParts      = 'R' // table ‖ file id → the references to a file that is not one on the root
 	keySeparators = 'S' // table ‖ offset of the record that split → where the keys lie

@@ -464,6 +464,9 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = s.baseFrom(t, a)
 	case "foreign-specs":
 		v = s.foreignSpecsFrom(t, a)
+	case "renumber-specs":
+		x := s.foreignSpecsFrom(t, a)
+		v = &record.RenumberSpecs{Snapshot: x.Snapshot, Specs: x.Specs, LastPartitionID: x.LastPartitionID}
 	case "where":
 		v = whereFrom(a)
 	case "found":
@@ -486,6 +489,8 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = &record.FilesCollected{Collect: a.num("collect", 0)}
 	case "add-files":
 		v = addFilesFrom(a)
+	case "adopt":
+		v = adoptFrom(a)
 	case "foreign":
 		v = s.foreignFrom(t, a)
 	case "positions":

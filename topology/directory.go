@@ -263,7 +263,7 @@ func (d *directory) fold(x *processors.Decided) error {
 		return nil
 	}
 	d.head.Offset, d.head.TimeMs, d.head.Chain = m.Offset, m.TimeMs, m.Chain
-	if m.Outcome.Code == record.Accepted || m.Type == record.TypeAddFiles && m.Outcome.Code == record.Partly {
+	if m.Outcome.Code == record.Accepted || (m.Type == record.TypeAddFiles || m.Type == record.TypeAdoptFiles) && m.Outcome.Code == record.Partly {
 		if err := d.foldAccepted(m, x); err != nil {
 			return err
 		}
@@ -325,7 +325,7 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 			t.RollBack(m.Offset, target)
 		})
 		return nil
-	case record.TypeAddFiles:
+	case record.TypeAddFiles, record.TypeAdoptFiles:
 		d.change(m, func(t *statestore.TableInfo) {
 			n := m.Outcome.Numbers
 			if len(n) <= record.AddHeld {
@@ -398,7 +398,7 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 				t.Definition, t.LastChange, t.Changes = m.Definition, m.Offset, true
 			}
 		})
-	case *record.CatalogBase, *record.CatalogSpecs:
+	case *record.CatalogBase, *record.CatalogSpecs, *record.RenumberSpecs:
 		d.change(m, func(t *statestore.TableInfo) {
 			if m.Definition != nil {
 				t.Definition = m.Definition

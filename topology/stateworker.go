@@ -31,6 +31,8 @@ const (
 	retryMax = 10 * time.Second
 	// maxMoves bounds how often a catalog that moves again and again is followed without a wait.
 	maxMoves = 16
+	// minFresh is the least time that a definition's commit has.
+	minFresh = 5 * time.Second
 	// maxPublishers publish a partition's tables side by side.
 	maxPublishers = 4
 )
@@ -108,6 +110,7 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 	config := publisher.Config{Store: n.store, Bodies: n.bodies, Logger: w.log}
 	if n.remote != nil {
 		config.Remote = n.remote
+		config.Fresh = max(n.opt.SessionTimeout/2, minFresh)
 	}
 	if g := n.opt.Garbage.Grace; g != 0 {
 		config.Grace = max(g, time.Nanosecond)
@@ -445,6 +448,15 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		if err == nil {
 			frozen, err = w.store.Frozen(c.TableID)
 		}
+		asOf := time.Now()
+		if err == nil && frozen != nil && len(frozen.Files) == 0 && w.n.remote != nil {
+			// No requirement of a catalog refuses such a commit of a node that stood still
+			// and is about to hear that others publish: it hears first (S16).
+			if w.reachEnd(ctx) != nil {
+				return // the node stops
+			}
+			frozen, err = w.store.Frozen(c.TableID)
+		}
 		if err != nil {
 			w.fail(ctx, fmt.Errorf("table %s: %w", c.Table, err))
 			return
@@ -460,7 +472,7 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 		}
 		begun := time.Now()
 		tracing, end := w.n.opt.Traces.span(ctx, "publish", attribute.String("varve.table", c.Table), attribute.Int64("varve.build", frozen.Build), attribute.Int64("varve.attempt", attempt))
-		res, err := w.pub.Publish(tracing, frozen)
+		res, err := w.pub.PublishAsOf(tracing, frozen, asOf)
 		end(err)
 		<-w.slots
 		if err == nil {
@@ -524,16 +536,37 @@ func (w *stateWorker) publish(ctx context.Context, c statestore.CutNotice) {
 	}
 }
 
+// reachEnd waits until the state has what the log has now. An error: ctx ended.
+func (w *stateWorker) reachEnd(ctx context.Context) error {
+	for wait := retryMin; ; wait = min(2*wait, retryMax) {
+		ends, err := w.n.admin.Offsets(ctx, w.n.topics.Transactions)
+		if err == nil {
+			w.waitApplied(ctx, ends[w.partition].High-1)
+			return ctx.Err()
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w.log.Warn("the log's end could not be asked for; it is tried again", "error", err)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
 // catalogFact is the record that tells the log what a publisher found the catalog
 // to know of a table, nil where that is not why it failed.
 func catalogFact(err error) (fact any, by string) {
 	var moved *publisher.BaseMoved
 	var specs *publisher.SpecsMoved
+	var taken *publisher.SpecsTaken
 	switch {
 	case errors.As(err, &moved):
 		return &moved.Record, moved.Why
 	case errors.As(err, &specs):
 		return &specs.Record, "its partition specs"
+	case errors.As(err, &taken):
+		return &taken.Record, "its partition specs, which have ids of ours"
 	}
 	return nil, ""
 }

@@ -412,9 +412,9 @@ func (v *verifier) note(ctx context.Context, r *statestore.Record, m *record.Out
 		return nil
 	}
 	switch m.Type {
-	case record.TypeAppendRows, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound, record.TypeAddFiles, record.TypeForeignSnapshot:
+	case record.TypeAppendRows, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound, record.TypeAddFiles, record.TypeAdoptFiles, record.TypeForeignSnapshot:
 		v.touched[m.TableID] = m.Offset
-		if m.Type == record.TypeAddFiles || m.Type == record.TypeForeignSnapshot {
+		if m.Type == record.TypeAddFiles || m.Type == record.TypeAdoptFiles || m.Type == record.TypeForeignSnapshot {
 			v.imported[m.TableID] = true
 		}
 	case record.TypeSkipSource:

@@ -126,7 +126,7 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 	}
 	switch o.Type {
 	case record.TypeAppendRows, record.TypeDeleteKeys, record.TypeSnapshotCommitted, record.TypeCompleteJob, record.TypeDeletePositions, record.TypeRowsFound,
-		record.TypeAddFiles, record.TypeForeignSnapshot:
+		record.TypeAddFiles, record.TypeAdoptFiles, record.TypeForeignSnapshot:
 	default:
 		return nil
 	}
@@ -182,7 +182,9 @@ func (e *explainer) record(ctx context.Context, d *processors.Decided) error {
 	case *record.CompleteJob:
 		return e.completed(ctx, line, o, v)
 	case *record.AddFiles:
-		return e.imported(ctx, line, o, v)
+		return e.imported(ctx, line, o, len(v.Items), func(i int) (string, []byte) { return schemas.JobFileName(v.Items[i].Name), nil })
+	case *record.AdoptFiles:
+		return e.imported(ctx, line, o, len(v.Items), func(i int) (string, []byte) { return v.Items[i].Path, v.Items[i].Dead })
 	case *record.ForeignSnapshot:
 		return e.foreign(ctx, line, o, v)
 	case *record.SnapshotCommitted:

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 )
 
-// imported tells of the key's rows in files that an AddFiles brought.
-func (e *explainer) imported(ctx context.Context, line explained, o *record.OutcomeMessage, a *record.AddFiles) error {
-	rejected, err := o.Outcome.Rejected(len(a.Items))
+// imported tells of the key's rows in n files that an AddFiles or AdoptFiles brought.
+func (e *explainer) imported(ctx context.Context, line explained, o *record.OutcomeMessage, n int, item func(i int) (name string, dead []byte)) error {
+	rejected, err := o.Outcome.Rejected(n)
 	if err != nil {
 		return fmt.Errorf("log offset %d: %w", o.Offset, err)
 	}
@@ -19,11 +18,12 @@ func (e *explainer) imported(ctx context.Context, line explained, o *record.Outc
 		return fmt.Errorf("log offset %d: the outcome of added files has %d numbers", o.Offset, len(o.Outcome.Numbers))
 	}
 	id := uint64(o.Outcome.Numbers[record.AddFirst])
-	for i := range a.Items {
+	for i := range n {
 		if rejected[i] {
 			continue
 		}
-		if err := e.came(ctx, line, id, schemas.JobFileName(a.Items[i].Name), "added by a file", nil); err != nil {
+		name, dead := item(i)
+		if err := e.came(ctx, line, id, name, "added by a file", dead); err != nil {
 			return err
 		}
 		id++

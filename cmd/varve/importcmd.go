@@ -13,19 +13,41 @@ import (
 
 func (a *app) tableImportCommand() *cobra.Command {
 	var noWait, dryRun bool
+	var of otherTable
 	cmd := &cobra.Command{
-		Use:   "import TABLE FILE...",
-		Short: "Bring Parquet files into a table",
+		Use:   "import TABLE [FILE...]",
+		Short: "Bring Parquet files, or an Iceberg table, into a table",
 		Long: "Writes the rows of Parquet files into the table's own files, and enters them in the log.\n" +
 			"In a table with a key they are held until every shard has taken their keys: rows of\n" +
 			"keys that the table has replace the older version, or with an ordering column the one\n" +
 			"of the smaller value. Waits until a snapshot shows them, unless --no-wait.\n\n" +
 			"Columns are found by their field ids, or in files that have none by their names; each\n" +
 			"must be a column of the table, and fit it. --dry-run checks the files and adds nothing.\n" +
-			"A row group is held in memory at a time.",
-		Example: "  varve table import shop.orders orders-2024.parquet orders-2025.parquet\n  varve table import shop.orders old.parquet --dry-run",
-		Args:    cobra.MinimumNArgs(2),
+			"A row group is held in memory at a time.\n\n" +
+			"With --iceberg the files of an Iceberg table (version 1 to 3) in the warehouse are\n" +
+			"taken as they lie: nothing is copied, rows that its deletion vectors and position\n" +
+			"deletes end are dead in the table, too. Its columns must have the same field ids\n" +
+			"(\"varve table create --iceberg\" makes a table so). Rows get new row ids. That table,\n" +
+			"and whoever maintains it, must not delete the files from then on. The same import again\n" +
+			"adds nothing twice, and goes on where one ended too early.",
+		Example: "  varve table import shop.orders orders-2024.parquet orders-2025.parquet\n  varve table import shop.orders old.parquet --dry-run\n" +
+			"  varve table import shop.orders --iceberg s3://lake/old/orders --dry-run",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := of.check(); err != nil {
+				return err
+			}
+			if of.location != "" {
+				if len(args) > 1 {
+					return usagef("name either files or a table with --iceberg")
+				}
+				return a.withTables(cmd.Context(), args[:1], allRoles, func(s *session) error {
+					return a.importIceberg(cmd.Context(), s, args[0], &of, dryRun, noWait)
+				})
+			}
+			if len(args) < 2 {
+				return usagef("name Parquet files, or an Iceberg table with --iceberg")
+			}
 			return a.withTables(cmd.Context(), args[:1], allRoles, func(s *session) error {
 				return a.importFiles(cmd.Context(), s, args[0], args[1:], dryRun, noWait)
 			})
@@ -34,6 +56,7 @@ func (a *app) tableImportCommand() *cobra.Command {
 	a.dataFlags(cmd.Flags())
 	a.brokerFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "end once the files are in the log")
+	of.add(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check the files, and add none")
 	return cmd
 }
@@ -81,19 +104,5 @@ func (a *app) importFiles(ctx context.Context, s *session, table string, paths [
 		return err
 	}
 	result = append(result, field{"imported", true}, field{"data_files", out.Files}, field{"bytes", byteSize(out.Bytes)})
-	if len(out.Offsets) == 0 || noWait {
-		return a.show(append(result, field{"visible", false}))
-	}
-	through, err := s.WaitKeysTaken(ctx, table, out.Offsets)
-	if err != nil {
-		return err
-	}
-	if err := s.WaitVisible(ctx, table, through); err != nil {
-		return err
-	}
-	if t, err = s.Table(ctx, table); err != nil {
-		return err
-	}
-	return a.show(append(result, field{"visible", true}, field{"offset", out.Offsets[len(out.Offsets)-1]},
-		field{"snapshot_id", idOrNull(t.Head.SnapshotID)}, field{"metadata_location", t.Head.MetadataPath}))
+	return a.showImported(ctx, s, table, result, out.Offsets, noWait)
 }

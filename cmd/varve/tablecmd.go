@@ -24,33 +24,52 @@ func (a *app) tableCommand() *cobra.Command {
 
 func (a *app) tableCreateCommand() *cobra.Command {
 	var t tableFlags
+	var like otherTable
 	cmd := &cobra.Command{
 		Use:   "create TABLE",
 		Short: "Create an empty table",
-		Long:  "Creates a table of the schema in --schema (Iceberg schema JSON). A table that is there\nalready, and is the same, is left as it is; one that differs is an error.",
+		Long: "Creates a table of the schema in --schema (Iceberg schema JSON). A table that is there\nalready, and is the same, is left as it is; one that differs is an error.\n\n" +
+			"With --iceberg the columns, their field ids and the partitioning are those of another\n" +
+			"Iceberg table in the warehouse, whose files \"varve table import --iceberg\" can then take.",
 		Example: "  varve table create shop.orders --schema orders.schema.json --key order_id --format debezium-json\n" +
-			"  varve table create log.clicks --schema clicks.schema.json --append-only --format rows-json --partition-by 'day(at)'",
+			"  varve table create log.clicks --schema clicks.schema.json --append-only --format rows-json --partition-by 'day(at)'\n" +
+			"  varve table create shop.orders --iceberg s3://lake/old/orders --key order_id --format debezium-json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.w.name = args[0]
 			if err := t.finish(); err != nil {
 				return err
 			}
-			if t.w.schemaFile == "" {
-				return usagef("give the schema with --schema; \"varve load\" takes it from the events")
-			}
-			schema, err := readSchema(t.w.schemaFile)
-			if err != nil {
+			if err := like.check(); err != nil {
 				return err
 			}
-			d, notes, err := t.w.definition(schema)
-			if err != nil {
-				return err
+			if (t.w.schemaFile == "") == (like.location == "") {
+				return usagef("give the schema with --schema, or a table that has it with --iceberg; \"varve load\" takes it from the events")
 			}
-			for _, n := range notes {
-				a.notef("note: %s", n)
+			var d schemas.Definition
+			var notes []string
+			if t.w.schemaFile != "" {
+				schema, err := readSchema(t.w.schemaFile)
+				if err != nil {
+					return err
+				}
+				if d, notes, err = t.w.definition(schema); err != nil {
+					return err
+				}
 			}
 			return a.withNewDeployment(cmd.Context(), publishRoles, func(s *session) error {
+				if like.location != "" {
+					src, err := like.read(cmd.Context(), s)
+					if err != nil {
+						return err
+					}
+					if d, notes, err = t.w.definitionLike(src); err != nil {
+						return err
+					}
+				}
+				for _, n := range notes {
+					a.notef("note: %s", n)
+				}
 				info, created, err := s.EnsureTable(cmd.Context(), d)
 				if err != nil {
 					return err
@@ -66,6 +85,7 @@ func (a *app) tableCreateCommand() *cobra.Command {
 	a.dataFlags(cmd.Flags())
 	a.brokerFlags(cmd.Flags())
 	t.add(cmd.Flags())
+	like.add(cmd.Flags())
 	return cmd
 }
 

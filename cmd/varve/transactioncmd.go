@@ -127,6 +127,8 @@ func what(d *processors.Decided) any {
 			len(v.Removed), len(v.Held), len(v.Set)+len(v.Unset), len(v.Schemas))
 	case *record.CatalogSpecs:
 		return fmt.Sprintf("%d partition specs, %d is the default", len(v.Specs), v.DefaultSpec)
+	case *record.RenumberSpecs:
+		return fmt.Sprintf("%d partition specs of another writer, whose ids specs of ours had", len(v.Specs))
 	case *record.PlanJobs:
 		files := 0
 		for i := range v.Items {
@@ -163,6 +165,12 @@ func what(d *processors.Decided) any {
 			rows += v.Items[i].Rows
 		}
 		return fmt.Sprintf("%d files of %d rows", len(v.Items), rows) + rejectedItems(d, len(v.Items))
+	case *record.AdoptFiles:
+		rows := int64(0)
+		for i := range v.Items {
+			rows += v.Items[i].Rows
+		}
+		return fmt.Sprintf("%d files of others, of %d rows", len(v.Items), rows) + rejectedItems(d, len(v.Items))
 	case *record.ForeignSnapshot:
 		rows, to := int64(0), int64(0)
 		for i := range v.Files {

@@ -466,6 +466,16 @@ func (s *Shard) names(id uint64) (bool, error) {
 	return false, awayDisk(err)
 }
 
+// placeDead is the place of a version that died in a file by another path. What a job
+// carried is older than all that may still be held, also than rows that stand where the
+// snapshot stood which they descend from (H10): no place of the table is below its own.
+func (s *Shard) placeDead(f *fileInfo) int64 {
+	if f.carried() {
+		return s.cfg.TableID
+	}
+	return f.Record
+}
+
 // foldDeath appends the tombstones of the versions that a block killed.
 func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.OutcomeMessage, f fileInfo, id uint64, set *roaring.Bitmap) ([]keyindex.Entry, error) {
 	c, err := s.readColumns(ctx, f, id)
@@ -502,7 +512,7 @@ func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.
 		}
 		if x := &found[0]; x.Present && x.File == id && x.Pos == uint32(row) {
 			dead = append(dead, keyindex.Entry{
-				Key: e.Key, RowID: keyindex.NoRowID, HasOrder: x.HasOrder, Order: x.Order, Offset: f.Record, Time: m.TimeMs,
+				Key: e.Key, RowID: keyindex.NoRowID, HasOrder: x.HasOrder, Order: x.Order, Offset: s.placeDead(&f), Time: m.TimeMs,
 			})
 		}
 	}

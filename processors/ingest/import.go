@@ -23,7 +23,8 @@ import (
 // log, rows of files and answers to requests: what was accepted above a record is
 // newer, in flight or not, and the events in the buffer come after it.
 
-// heldAdd is an AddFiles or ForeignSnapshot whose rows the index may not have.
+// heldAdd is an AddFiles, AdoptFiles or ForeignSnapshot whose rows the index may
+// not have.
 type heldAdd struct {
 	Offset int64 // of the record
 	Place  int64 // of its rows in the log: the record's own offset, or less (H10)
@@ -43,10 +44,14 @@ type heldPart struct {
 
 // heldDeath is a block of another sender.
 type heldDeath struct {
-	At   int64 // log offset
+	At   int64 // log offset, or neverRow
 	File uint64
 	Set  []byte
 }
+
+// neverRow says of a block that its positions were no rows of the table at any
+// time: they say nothing of their keys (H14).
+const neverRow = -1
 
 // asked says that from a log offset on the shard is asked to take what comes, or
 // is not: before its first claim, and while it is retired, nobody waits for it.
@@ -105,7 +110,7 @@ func (s *side) holds(file uint64) *heldAdd {
 	return nil
 }
 
-// added takes an AddFiles.
+// added takes an AddFiles or AdoptFiles.
 func (s *Shard) added(ctx context.Context, d *processors.Decided) error {
 	m := &d.Outcome
 	if s.index == nil {
@@ -115,8 +120,15 @@ func (s *Shard) added(ctx context.Context, d *processors.Decided) error {
 	if err != nil {
 		return err
 	}
-	items := v.(*record.AddFiles).Items
-	rejected, err := m.Outcome.Rejected(len(items))
+	items, adopted := 0, []record.AdoptedFile(nil)
+	given, isGiven := v.(*record.AddFiles)
+	if isGiven {
+		items = len(given.Items)
+	} else {
+		adopted = v.(*record.AdoptFiles).Items
+		items = len(adopted)
+	}
+	rejected, err := m.Outcome.Rejected(items)
 	if err != nil {
 		return err
 	}
@@ -129,10 +141,19 @@ func (s *Shard) added(ctx context.Context, d *processors.Decided) error {
 		if rejected[i] {
 			continue
 		}
-		if m.Offset > s.side.Offset {
-			s.side.Files[id] = fileInfo{Record: m.Offset, Added: m.Offset, Epoch: -1, FirstRow: -1, Name: items[i].Name}
+		info, rows := fileInfo{Record: m.Offset, Added: m.Offset, Epoch: -1, FirstRow: -1}, int64(0)
+		if isGiven {
+			info.Name, rows = given.Items[i].Name, given.Items[i].Rows
+		} else {
+			info.Path, rows = adopted[i].Path, adopted[i].Rows
+			if len(adopted[i].Dead) > 0 {
+				h.Deaths = append(h.Deaths, heldDeath{neverRow, id, adopted[i].Dead})
+			}
 		}
-		h.Files = append(h.Files, heldPart{id, items[i].Rows})
+		if m.Offset > s.side.Offset {
+			s.side.Files[id] = info
+		}
+		h.Files = append(h.Files, heldPart{id, rows})
 		id++
 	}
 	return s.hold(ctx, m, h)
@@ -301,9 +322,18 @@ func (s *Shard) deathOfHeld(m *record.OutcomeMessage, b *record.DeleteBlock) boo
 
 // dead are the rows of a file that died below a log offset, before it was taken.
 func (h *heldAdd) dead(file uint64, until int64) (*roaring.Bitmap, error) {
+	return h.deaths(file, func(at int64) bool { return at != neverRow && at < until })
+}
+
+// never are positions of a file that were no rows of the table at any time.
+func (h *heldAdd) never(file uint64) (*roaring.Bitmap, error) {
+	return h.deaths(file, func(at int64) bool { return at == neverRow })
+}
+
+func (h *heldAdd) deaths(file uint64, of func(at int64) bool) (*roaring.Bitmap, error) {
 	out := roaring.New()
 	for i := range h.Deaths {
-		if d := &h.Deaths[i]; d.File == file && d.At < until {
+		if d := &h.Deaths[i]; d.File == file && of(d.At) {
 			set, err := dv.ReadBitmap(slices.Clone(d.Set))
 			if err != nil {
 				return nil, fmt.Errorf("delete block of another sender: %w", err)
@@ -534,8 +564,11 @@ func (s *Shard) placeOf(f *keyindex.Found) int64 {
 // carry is older than all that is held, also where its place is the later one (H10).
 func (s *Shard) carried(f *keyindex.Found) bool {
 	info, known := s.side.Files[f.File]
-	return f.Present && f.File != 0 && known && info.Path == "" && info.Record != info.Added
+	return f.Present && f.File != 0 && known && info.carried()
 }
+
+// carried says whether a job wrote a file.
+func (f *fileInfo) carried() bool { return f.Path == "" && f.Record != f.Added }
 
 // read reads the keys of one file. One that is lost, or no Parquet, is passed
 // over once all of its rows are deleted: the way out for who cannot restore it.
@@ -545,20 +578,27 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 	if err != nil {
 		return err
 	}
+	never, err := h.never(f.ID)
+	if err != nil {
+		return err
+	}
 	c, err := s.readColumns(ctx, s.side.Files[f.ID], f.ID)
 	if err == nil && int64(c.n) != f.Rows {
 		err = fmt.Errorf("file %d has %d rows, not the %d of its record", f.ID, c.n, f.Rows)
 	}
 	if err != nil {
-		if !isAway(err) && int64(dead.GetCardinality()) == f.Rows {
+		if !isAway(err) && int64(roaring.Or(dead, never).GetCardinality()) == f.Rows {
 			return nil
 		}
 		return err
 	}
 	p.steps = slices.Grow(p.steps, c.n)
-	p.taken += c.n
+	p.taken += c.n - int(never.GetCardinality())
 	var scratch []byte
 	for i := range c.n {
+		if never.Contains(uint32(i)) {
+			continue
+		}
 		x := step{dead: dead.Contains(uint32(i)), theirs: h.Place != h.Offset}
 		noKey := slices.ContainsFunc(c.keys, func(k rows.Column) bool { return k.IsNull(i) })
 		if !noKey {

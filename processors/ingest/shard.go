@@ -609,6 +609,8 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		}
 	case record.TypeAlterTable, record.TypeAlterSpec, record.TypeCatalogBase, record.TypeCatalogSpecs:
 		s.altered(d)
+	case record.TypeRenumberSpecs:
+		s.respecced(d)
 	case record.TypeClaimShard:
 		if err := s.claimOf(ctx, d); err != nil {
 			return err
@@ -624,7 +626,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 			return err
 		}
 		return s.closedBy(ctx, d)
-	case record.TypeAddFiles:
+	case record.TypeAddFiles, record.TypeAdoptFiles:
 		if ok || m.Outcome.Code == record.Partly {
 			return s.added(ctx, d)
 		}
@@ -692,6 +694,15 @@ func (s *Shard) altered(d *processors.Decided) {
 		s.altering = false
 		// A change that the table refuses makes its event a dead letter.
 		s.refuse = m.Outcome.Code == record.Rejected
+	}
+}
+
+// respecced: specs of the table have other ids from here on, and the state closed
+// the epoch (T8).
+func (s *Shard) respecced(d *processors.Decided) {
+	if m := &d.Outcome; m.Outcome.Code == record.Accepted && s.stage == Running && m.Offset > s.epoch {
+		s.log.Info("another writer took ids of the table's partition specs; claiming the shard again", "offset", m.Offset)
+		s.lose()
 	}
 }
 

@@ -121,7 +121,7 @@ func (w *world) manifest(line *iceberg.ManifestFile) *iceberg.Manifest {
 }
 
 func (w *world) path(id uint64) string {
-	return fmt.Sprintf("%s/data/%d-%d-%d.parquet", w.def.Location, w.id, 2, id&(1<<40-1))
+	return fmt.Sprintf("%s/data/%d-%d-%d.parquet", w.def.Location, w.id, w.epochs[uint32(id>>40)], id&(1<<40-1))
 }
 
 // check holds every snapshot of the newest metadata against the model.

@@ -9,7 +9,7 @@
 // May touch: the table's metadata folder in the object store, bodies (reading),
 // the catalog. It appends nothing to the log: the caller does, with what
 // Publish returns.
-// Never enters: clocks and randomness. All bytes follow from the frozen cut,
+// Never enters: clocks (but for Config.Fresh) and randomness. All bytes follow from the frozen cut,
 // the base metadata with its list and manifests, and bodies named by hash (C1,
 // C2): two publishers of one cut write the same files, and a publisher that
 // comes late finds them there.
@@ -29,12 +29,11 @@
 // reads the table first. Our own snapshot of this build is found by what its
 // summary says and adopted; a branch main that others moved, another UUID,
 // location or unwritable columns stop the table (ErrForeign); facts beside main
-// that the log lacks are a *BaseMoved or *SpecsMoved, which the caller appends (H5). Only then
-// it builds, from the frozen cut alone: schemas, specs, sequence number and row
-// ids are the log's, which the metadata was found to agree with, so that
-// manifests, lists and Puffins are the same on replay; the metadata is the
-// catalog's (C7). Nothing can hold a tag that is made between our reading and
-// our commit: where that commit expires what it names, the tag may go.
+// that the log lacks are a *BaseMoved, *SpecsMoved or *SpecsTaken, which the caller
+// appends (H5, T8). Only then it builds, from the frozen cut alone: schemas, specs,
+// sequence number and row ids are the log's, which the metadata was found to agree
+// with, so that manifests, lists and Puffins are the same on replay; the metadata is
+// the catalog's (C7). What a commit expires is decided just before it (S16).
 //
 // # Commits of others
 //

@@ -48,6 +48,8 @@ const (
 	// bytes of one spec and content, a cut merges them (M3).
 	MergeAbove      = 100
 	MergeBelowBytes = 8 << 20
+	// DefaultFresh is below the time after which another node takes a silent one's tables.
+	DefaultFresh = 20 * time.Second
 	// DefaultGrace is gc_grace: how long a metadata file stays after the log
 	// of newer ones has lost it.
 	DefaultGrace = time.Hour
@@ -68,6 +70,9 @@ type Config struct {
 	// Remote, if given, is an outside catalog that tables are published to (W5);
 	// Catalog is not used then.
 	Remote Remote
+	// Fresh is how old what the state says may be when a commit without a snapshot is
+	// sent to an outside catalog (PublishAsOf). Default: DefaultFresh.
+	Fresh time.Duration
 	// Grace is gc_grace for metadata files. Default: DefaultGrace. A shorter
 	// one takes files away from readers that are still planning on them.
 	Grace time.Duration
@@ -97,6 +102,9 @@ type Result struct {
 func New(cfg Config) *Publisher {
 	if cfg.Catalog == nil {
 		cfg.Catalog = Embedded(cfg.Store)
+	}
+	if cfg.Fresh <= 0 {
+		cfg.Fresh = DefaultFresh
 	}
 	if cfg.Grace <= 0 {
 		cfg.Grace = DefaultGrace
@@ -129,16 +137,24 @@ var errCatalog = errors.New("the catalog could not be read")
 // goes on where it stopped. ErrForeign, ErrInconsistent and
 // processors.ErrBodyMissing need a person.
 func (p *Publisher) Publish(ctx context.Context, f *statestore.FrozenCut) (Result, error) {
-	r, err := p.publish(ctx, f)
+	return p.PublishAsOf(ctx, f, time.Now())
+}
+
+// PublishAsOf is Publish of a cut from a state that had all of the log as of a time. No
+// requirement of the protocol refuses a commit that only sets properties or refs, of a
+// process that stood still while others published on (S16): it is not sent when that
+// time is too long ago (Config.Fresh), and that is a conflict.
+func (p *Publisher) PublishAsOf(ctx context.Context, f *statestore.FrozenCut, asOf time.Time) (Result, error) {
+	r, err := p.publish(ctx, f, asOf)
 	if err != nil {
 		return Result{}, fmt.Errorf("publish table %s at offset %d: %w", f.Definition.Name, f.Build, err)
 	}
 	return r, nil
 }
 
-func (p *Publisher) publish(ctx context.Context, f *statestore.FrozenCut) (Result, error) {
+func (p *Publisher) publish(ctx context.Context, f *statestore.FrozenCut, asOf time.Time) (Result, error) {
 	if p.cfg.Remote != nil {
-		return p.publishRemote(ctx, f)
+		return p.publishRemote(ctx, f, asOf)
 	}
 	if f.Head.Build >= 0 && f.Head.MetadataVersion == 0 {
 		return Result{}, fmt.Errorf("%w: the table was published to an outside catalog (%s); name that catalog in the configuration", ErrInconsistent, f.Head.MetadataPath)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -38,7 +39,7 @@ func (e *BaseMoved) Error() string { return "the table moved in the catalog: " +
 
 // publishRemote is one attempt at an outside catalog. The table is read first:
 // what other writers did to it decides whether there is anything to build.
-func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) (Result, error) {
+func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut, asOf time.Time) (Result, error) {
 	if f.Head.Build >= 0 && f.Head.MetadataVersion != 0 {
 		return Result{}, fmt.Errorf("%w: the table was published to the embedded catalog (%s); run without the outside one", ErrInconsistent, f.Head.MetadataPath)
 	}
@@ -80,7 +81,7 @@ func (p *Publisher) publishRemote(ctx context.Context, f *statestore.FrozenCut) 
 	if err := moved(f, meta, p.location(t)); err != nil {
 		return Result{}, err
 	}
-	return p.commitRemote(ctx, f, id, meta, t)
+	return p.commitRemote(ctx, f, id, meta, t, asOf)
 }
 
 // remoteMetadata reads the metadata and makes sure whose it is.

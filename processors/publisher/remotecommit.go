@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -76,7 +77,7 @@ func (p *Publisher) remoteCommitted(f *statestore.FrozenCut, meta *iceberg.Metad
 }
 
 // commitRemote builds on what was read and commits.
-func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata, read *restclient.Table) (Result, error) {
+func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, id restcat.Identifier, meta *iceberg.Metadata, read *restclient.Table, asOf time.Time) (Result, error) {
 	n, err := p.buildRemote(ctx, f, meta)
 	if err != nil {
 		return Result{}, err
@@ -84,6 +85,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 	c := restcat.CommitTable{Identifier: id, Requirements: []restcat.Requirement{
 		restcat.AssertUUID(meta.UUID), restcat.AssertRef(iceberg.MainBranch, f.Head.SnapshotID),
 	}}
+	defined := false
 	if f.DefChanged {
 		u, err := definitionUpdates(f, meta)
 		if err != nil {
@@ -91,14 +93,14 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		}
 		if len(u) > 0 {
 			c.Requirements = append(c.Requirements, restcat.AssertCurrentSchema(meta.CurrentSchema), restcat.AssertLastField(meta.LastColumnID))
-			c.Updates = append(c.Updates, u...)
+			c.Updates, defined = append(c.Updates, u...), true
 		}
 		if u, err = specUpdates(f, meta); err != nil {
 			return Result{}, err
 		}
 		if len(u) > 0 {
 			c.Requirements = append(c.Requirements, restcat.AssertDefaultSpec(meta.DefaultSpec), restcat.AssertLastPartition(meta.LastPartitionID))
-			c.Updates = append(c.Updates, u...)
+			c.Updates, defined = append(c.Updates, u...), true
 		}
 	}
 	if n.result.Committed.SnapshotID != 0 {
@@ -117,13 +119,23 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 	}
 	asserts, refs := refUpdates(meta, &f.Refs)
 	c.Requirements, c.Updates = append(c.Requirements, asserts...), append(c.Updates, refs...)
-	expire := slices.DeleteFunc(unreferenced(meta, f.Expire), func(id int64) bool { return meta.Snapshot(id) == nil })
+	expire, at, err := p.expiring(ctx, f, id, meta, read, n.id != 0)
+	if err != nil {
+		return Result{}, err
+	}
 	if len(expire) > 0 {
+		c.Base = at
 		c.Updates = append(c.Updates, restcat.RemoveSnapshots(expire))
+	}
+	if defined || len(refs) > 0 {
+		c.Base = read.MetadataLocation // what it changes was read there
 	}
 	if len(c.Updates) == 0 {
 		// A change of the definition, or of refs, that the catalog has already.
 		return Result{Committed: p.remoteCommitted(f, meta, read)}, nil
+	}
+	if old := time.Since(asOf); n.id == 0 && old > p.cfg.Fresh {
+		return Result{}, fmt.Errorf("%w: what the state says is of %s ago, and others may have gone on since; it is tried again", restclient.ErrConflict, old.Round(time.Millisecond))
 	}
 	t, err := p.cfg.Remote.Commit(ctx, &c)
 	if errors.Is(err, restclient.ErrNotFound) {
@@ -140,6 +152,7 @@ func (p *Publisher) commitRemote(ctx context.Context, f *statestore.FrozenCut, i
 		// What the catalog says it took is not what was asked: look again.
 		return Result{}, fmt.Errorf("%w: %w", restclient.ErrUnknown, err)
 	}
+	p.lookForLost(ctx, f, after, expire, at)
 	r := n.result
 	r.Committed.TimestampMs, r.Committed.MetadataPath = max(after.LastUpdatedMs, f.Known.TimestampMs), p.location(t)
 	p.cfg.Logger.Debug("published", "table", f.Definition.Name, "offset", f.Build, "snapshot", n.id, "metadata", t.MetadataLocation,

@@ -22,6 +22,17 @@ func (e *SpecsMoved) Error() string {
 	return "the table moved in the catalog: its partition specs"
 }
 
+// SpecsTaken says that the catalog gave ids of specs of ours, which wait to be
+// published, to another writer's: the caller appends the record, and publishes what
+// the state then has frozen (T8).
+type SpecsTaken struct {
+	Record record.RenumberSpecs
+}
+
+func (e *SpecsTaken) Error() string {
+	return "the table moved in the catalog: its partition specs, which have ids of ours"
+}
+
 // foreignSpecs is a *SpecsMoved when the catalog has partition specs that the
 // definition lacks, or another default one. One that varve cannot write stops the
 // table while it is the default (S11), and so does one that took the id of ours.
@@ -45,6 +56,9 @@ func foreignSpecs(f *statestore.FrozenCut, meta *iceberg.Metadata) error {
 		case ours == nil && err == nil:
 			err = d.CheckNextSpec(theirs)
 		case ours != nil && (err != nil || !sameSpec(ours, theirs)):
+			if f.Known.Ahead && id > 0 {
+				return takenSpecs(f, meta, ids[slices.Index(ids, id):])
+			}
 			return stop(id, errors.New("it is another one than ours of that id"))
 		}
 		if err != nil && id == meta.DefaultSpec {
@@ -66,6 +80,36 @@ func foreignSpecs(f *statestore.FrozenCut, meta *iceberg.Metadata) error {
 		return nil
 	}
 	return &SpecsMoved{Record: r}
+}
+
+// takenSpecs is a *SpecsTaken of the catalog's specs of these ids, the first of which
+// is that of another one of ours, that was not published yet.
+func takenSpecs(f *statestore.FrozenCut, meta *iceberg.Metadata, ids []int64) error {
+	d := *f.Known.Definition
+	r := record.RenumberSpecs{Snapshot: f.Head.SnapshotID, LastPartitionID: meta.LastPartitionID}
+	d.Specs, d.LastPartitionID = slices.Clone(d.Specs[:ids[0]]), 999
+	last := func(x *schemas.Spec) {
+		for i := range x.Fields {
+			d.LastPartitionID = max(d.LastPartitionID, x.Fields[i].FieldID)
+		}
+	}
+	for i := range d.Specs {
+		last(&d.Specs[i])
+	}
+	for _, id := range ids {
+		theirs, err := meta.Spec(id)
+		if err == nil {
+			err = d.CheckNextSpec(theirs)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: another writer gave the table the partition spec %d, which varve cannot write: %w; ours, which waits to be published, has its id or one above: "+
+				"remove that spec from the catalog's table (no file of a snapshot may need it)", ErrForeign, id, err)
+		}
+		r.Specs = append(r.Specs, *theirs)
+		d.Specs = append(d.Specs, *theirs)
+		last(theirs)
+	}
+	return &SpecsTaken{Record: r}
 }
 
 // sameSpec: others may give a field another name, which changes no value.

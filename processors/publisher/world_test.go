@@ -38,7 +38,10 @@ type world struct {
 	id      int64
 	def     schemas.Definition
 	writer  uint32
-	counter uint64 // of files
+	epoch   int64
+	epochs  map[uint32]int64 // by writer
+	request int64            // the shard's request end
+	counter uint64           // of files
 	appends int64
 	source  int64
 
@@ -107,15 +110,22 @@ func newWorld(t testing.TB, store objstore.Store, def schemas.Definition) *world
 	})
 	w := &world{
 		t: t, st: st, store: store, bodies: processors.NewBodies(store, "varve"), timeMs: 1_700_000_000_000, def: def,
-		files: map[uint64]*modelFile{}, states: map[int64]map[uint64]modelFile{}, rowIDs: map[uint64]int64{},
+		files: map[uint64]*modelFile{}, states: map[int64]map[uint64]modelFile{}, rowIDs: map[uint64]int64{}, epochs: map[uint32]int64{},
 		manifests: map[string]*iceberg.Manifest{}, blobs: map[string]*roaring.Bitmap{},
 	}
 	w.pub = w.newPublisher()
 	w.do("", -1, &record.SetApplyVersion{Deployment: [16]byte{0xab, 2, 3}, Partitions: 1, Version: 1})
 	w.id = w.do(def.Name, -1, &record.CreateTable{Definition: def}).TableID
-	claim := w.do(def.Name, w.id, &record.ClaimShard{Shard: shard()})
-	w.writer = uint32(claim.Outcome.Numbers[record.ClaimWriter])
+	w.claim()
 	return w
+}
+
+// claim makes the shard's owner claim it, perhaps again.
+func (w *world) claim() {
+	w.t.Helper()
+	out := w.do(w.def.Name, w.id, &record.ClaimShard{Shard: shard()})
+	w.epoch, w.writer, w.appends, w.counter = out.Offset, uint32(out.Outcome.Numbers[record.ClaimWriter]), 0, 0
+	w.request, w.epochs[w.writer] = out.Outcome.Numbers[record.ClaimRequestEnd], w.epoch
 }
 
 func (w *world) newPublisher() *publisher.Publisher {
@@ -170,7 +180,7 @@ func (w *world) append(files []newFile, kills map[uint64][]uint32) (ids []uint64
 	w.appends++
 	w.source += 10
 	a := record.AppendRows{
-		Shard: shard(), Epoch: 2, Counter: w.appends, SourceFrom: w.source - 10, SourceTo: w.source, RequestFrom: 2, RequestTo: 2,
+		Shard: shard(), Epoch: w.epoch, Counter: w.appends, SourceFrom: w.source - 10, SourceTo: w.source, RequestFrom: w.request, RequestTo: w.request,
 	}
 	var body record.RowsBody
 	for _, f := range files {

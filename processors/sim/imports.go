@@ -8,8 +8,11 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 )
@@ -17,7 +20,8 @@ import (
 // added is an AddFiles as the test made it: the rows of each file.
 type added struct {
 	record record.AddFiles
-	seen   int64 // log offset that its sender had read before it wrote the files
+	adopt  *record.AdoptFiles // instead of record, if the files are of another table
+	seen   int64              // log offset that its sender had read before it wrote the files
 	files  [][]event
 }
 
@@ -37,6 +41,9 @@ func (w *World) addSome() error {
 		}
 		a.files = append(a.files, events)
 	}
+	if w.opt.Adopt && w.rng.Intn(3) > 0 {
+		a.adopt = &record.AdoptFiles{Cause: "sim"}
+	}
 	if err := w.writeAdded(a); err != nil {
 		return err
 	}
@@ -51,9 +58,13 @@ func (w *World) askAdd(i int) error {
 	a := w.adding[i]
 	w.adding = slices.Delete(w.adding, i, i+1)
 	w.added[int64(len(w.log))] = a
+	var what any = &a.record
+	if a.adopt != nil {
+		what = a.adopt
+	}
 	m, err := w.bodies.Message(w.ctx, record.Envelope{
 		ApplyVersion: 1, Request: w.requestID(), OffsetSeen: a.seen, Table: tableName, TableID: w.tableID,
-	}, &a.record)
+	}, what)
 	if err != nil {
 		return err
 	}
@@ -61,8 +72,30 @@ func (w *World) askAdd(i int) error {
 	return nil
 }
 
+// neverRows puts rows among those of a file that were dead in the table that it is
+// from, and says where they are.
+func (w *World) neverRows(events []event) ([]event, *roaring.Bitmap) {
+	never := roaring.New()
+	var out []event
+	for i := 0; i < len(events) || w.rng.Intn(3) == 0; {
+		if i == len(events) || w.rng.Intn(3) == 0 {
+			never.Add(uint32(len(out)))
+			bucket := func(v int64) int32 { return schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), v), buckets) }
+			for w.values++; w.opt.Partitioned && bucket(w.values) != bucket(events[0].value); {
+				w.values++
+			}
+			e := event{key: w.rng.Intn(w.opt.Keys), value: w.values, order: 1 + int64(w.rng.Intn(14)), hasOrd: w.rng.Intn(5) > 0}
+			out = append(out, e)
+			continue
+		}
+		out = append(out, events[i])
+		i++
+	}
+	return out, never
+}
+
 // writeAdded writes the files of an AddFiles, each of one partition value and
-// sorted by key.
+// sorted by key, or those of an AdoptFiles, in any order.
 func (w *World) writeAdded(a *added) error {
 	if w.opt.Partitioned {
 		var parted [][]event
@@ -81,7 +114,11 @@ func (w *World) writeAdded(a *added) error {
 	var body record.RowsBody
 	a.record.Cause = "sim"
 	for _, events := range a.files {
-		if !w.opt.NoKey {
+		never := roaring.New()
+		if a.adopt != nil {
+			events, never = w.neverRows(events)
+		}
+		if !w.opt.NoKey && a.adopt == nil {
 			var fault error
 			slices.SortStableFunc(events, func(x, y event) int {
 				kx, err := w.canonicalKey(x.key)
@@ -121,15 +158,30 @@ func (w *World) writeAdded(a *added) error {
 		name := [16]byte{1}
 		binary.BigEndian.PutUint64(name[8:], uint64(w.serial))
 		binary.BigEndian.PutUint32(name[2:], uint32(w.serial))
-		key, ok := w.mem.Key(w.def.Location + "/data/" + schemas.JobFileName(name))
+		path := w.def.Location + "/data/" + schemas.JobFileName(name)
+		if a.adopt != nil {
+			path = w.mem.Location(fmt.Sprintf("theirs/%d.parquet", w.serial))
+			name = record.PathName(path)
+		}
+		key, ok := w.mem.Key(path)
 		if !ok {
 			return fmt.Errorf("no key for an added file")
 		}
 		if err := w.mem.Create(w.ctx, key, out.Bytes()); err != nil {
 			return err
 		}
-		a.record.Items = append(a.record.Items, record.AddedFile{Name: name, Rows: info.Rows, Bytes: info.Bytes, Partition: tuple})
 		body.Files = append(body.Files, processors.FileMetrics(record.MetricsID(name), &info))
+		if a.adopt != nil {
+			item := record.AdoptedFile{Path: path, Rows: info.Rows, Bytes: info.Bytes, Partition: tuple}
+			if !never.IsEmpty() {
+				if item.Dead, err = dv.AppendBitmap(nil, never); err != nil {
+					return err
+				}
+			}
+			a.adopt.Items = append(a.adopt.Items, item)
+			continue
+		}
+		a.record.Items = append(a.record.Items, record.AddedFile{Name: name, Rows: info.Rows, Bytes: info.Bytes, Partition: tuple})
 	}
 	enc, err := record.EncodeRowsBody(nil, &body)
 	if err != nil {
@@ -137,6 +189,9 @@ func (w *World) writeAdded(a *added) error {
 	}
 	ref, err := w.bodies.Put(w.ctx, enc)
 	a.record.Metrics = &ref
+	if a.adopt != nil {
+		a.adopt.Metrics = &ref
+	}
 	return err
 }
 

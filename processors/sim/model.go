@@ -130,7 +130,7 @@ func (m *model) fold() error {
 			switch q := o.Outcome.Numbers[0]; o.Type {
 			case record.TypeDeleteWhere:
 				over = append(over, o)
-			case record.TypeAddFiles, record.TypeForeignSnapshot:
+			case record.TypeAddFiles, record.TypeForeignSnapshot, record.TypeAdoptFiles:
 				released = append(released, q)
 			default:
 				settled = append(settled, q)
@@ -195,7 +195,7 @@ func (m *model) fold() error {
 			m.finds[o.Offset] = &modelFind{finding: m.w.findings[o.Offset]}
 		case *record.RowsFound:
 			err = m.found(o, r)
-		case *record.AddFiles:
+		case *record.AddFiles, *record.AdoptFiles:
 			err = m.add(o)
 		case *record.ForeignSnapshot:
 			err = m.foreign(o, r)

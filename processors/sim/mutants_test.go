@@ -100,6 +100,8 @@ var mutants = []mutant{
 		"v.HasOrder && (!x.HasOrder || x.Order < v.Order)", "v.HasOrder && x.HasOrder && x.Order < v.Order"}}},
 	{"nobody is owed what was added before the first claim", "H8", 0, []edit{{"processors/ingest/import.go",
 		"s.side.Debts = append(s.side.Debts, p.kills...)", ""}}},
+	{"rows that another table had deleted say what becomes of their keys", "H14", 20, []edit{{"processors/ingest/import.go",
+		"at != neverRow && at < until", "at < until"}, {"processors/ingest/import.go", "return at == neverRow", "return false"}}},
 	{"files are live when the first shard took them", "H1", 0, []edit{{"statestore/apply_import.go",
 		"sh.requestEnd < least", "sh.requestEnd > least"}}},
 }
@@ -156,6 +158,9 @@ func shapesOf(rule string) string {
 	}
 	if rule == "G6" || rule == "G7" || rule == "G8" || rule == "F15" {
 		return "/^garbage"
+	}
+	if rule == "H14" {
+		return "/^adopts"
 	}
 	if rule == "C10" {
 		return "/^where"

@@ -46,6 +46,7 @@ var shapes = []struct {
 	{"imports-jobs", Options{Shards: 2, Keys: 9, Steps: 1000, Requests: true, Jobs: true, Imports: true, FlushEvery: 4}},
 	{"imports-many", Options{Shards: 2, Keys: 24, Steps: 3000, Ordered: true, Requests: true, Crashes: true, Jobs: true, Imports: true, FlushEvery: 8}},
 	{"imports-crashes", Options{Shards: 2, Keys: 8, Steps: 1000, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Imports: true, Away: true, Partitioned: true, FlushEvery: 3}},
+	{"adopts", Options{Shards: 2, Keys: 8, Steps: 1000, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Imports: true, Adopt: true, Away: true, Partitioned: true, FlushEvery: 3}},
 	{"imports-append-only", Options{Shards: 1, Keys: 6, Steps: 400, NoKey: true, Jobs: true, Crashes: true, Imports: true}},
 	{"garbage", Options{Shards: 2, Keys: 10, Steps: 1500, Ordered: true, Requests: true, Jobs: true, Garbage: true, FlushEvery: 3}},
 	{"garbage-crashes", Options{Shards: 2, Keys: 9, Steps: 1500, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Jobs: true, Garbage: true, Away: true, Partitioned: true, FlushEvery: 3}},
@@ -92,7 +93,7 @@ var wanted = []string{
 	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 	"accepted AddFiles", "row taken", "added row loses", "added row replaces", "struck while held", "files released", "added row ended by another shard",
 	"accepted SplitPartition", "accepted ExtendTree", "rejected PlanJobs: not a leaf", "rejected SplitPartition: file taken", "struck beside what moved", "part of a file moved",
-	"tombstone kept for added files", "accepted AlterSpec", "remembered by a dead row", "forgotten with a compaction",
+	"tombstone kept for added files", "accepted AlterSpec", "accepted AdoptFiles", "remembered by a dead row", "forgotten with a compaction",
 }
 
 func TestSeeds(t *testing.T) {

@@ -53,6 +53,7 @@ type Options struct {
 	Tree        bool // leaves of the tree of key ranges are split, with Jobs
 	Imports     bool // files enter by AddFiles
 	Undo        bool // rollbacks are waited for, with Time
+	Adopt       bool // with Imports: files of others, with dead rows, by AdoptFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Foreign     bool // the catalog is an outside one, and another writer commits to the table
 	Time        bool // snapshots are tagged, expired, and rolled back to

@@ -55,8 +55,12 @@ func New(t Type) any {
 		return new(CatalogBase)
 	case TypeCatalogSpecs:
 		return new(CatalogSpecs)
+	case TypeRenumberSpecs:
+		return new(RenumberSpecs)
 	case TypeAddFiles:
 		return new(AddFiles)
+	case TypeAdoptFiles:
+		return new(AdoptFiles)
 	case TypeForeignSnapshot:
 		return new(ForeignSnapshot)
 	case TypeDeletePositions:
@@ -127,8 +131,12 @@ func TypeOf(v any) Type {
 		return TypeCatalogBase
 	case CatalogSpecs, *CatalogSpecs:
 		return TypeCatalogSpecs
+	case RenumberSpecs, *RenumberSpecs:
+		return TypeRenumberSpecs
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
+	case AdoptFiles, *AdoptFiles:
+		return TypeAdoptFiles
 	case ForeignSnapshot, *ForeignSnapshot:
 		return TypeForeignSnapshot
 	case DeletePositions, *DeletePositions:
@@ -199,8 +207,12 @@ func walk(v visitor, x any) bool {
 		catalogBaseFields(v, r)
 	case *CatalogSpecs:
 		catalogSpecsFields(v, r)
+	case *RenumberSpecs:
+		renumberSpecsFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
+	case *AdoptFiles:
+		adoptFilesFields(v, r)
 	case *ForeignSnapshot:
 		foreignSnapshotFields(v, r)
 	case *DeletePositions:
@@ -263,8 +275,12 @@ func walk(v visitor, x any) bool {
 		catalogBaseFields(v, &r)
 	case CatalogSpecs:
 		catalogSpecsFields(v, &r)
+	case RenumberSpecs:
+		renumberSpecsFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
+	case AdoptFiles:
+		adoptFilesFields(v, &r)
 	case ForeignSnapshot:
 		foreignSnapshotFields(v, &r)
 	case DeletePositions:

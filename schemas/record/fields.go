@@ -294,6 +294,12 @@ func catalogSpecsFields(v visitor, r *CatalogSpecs) {
 	v.int32("last_partition_id", &r.LastPartitionID)
 }
 
+func renumberSpecsFields(v visitor, r *RenumberSpecs) {
+	v.long("snapshot", &r.Snapshot)
+	records(v, "specs", &r.Specs, 2, specFields)
+	v.int32("last_partition_id", &r.LastPartitionID)
+}
+
 func addFilesFields(v visitor, r *AddFiles) {
 	records(v, "items", &r.Items, 21, addedFileFields)
 	optionalRecord(v, "metrics", &r.Metrics, refFields)

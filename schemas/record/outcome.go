@@ -117,8 +117,8 @@ type OutcomeMessage struct {
 	Outcome Outcome
 	Chain   Hash // after the record
 	// Definition is the table's definition, in the outcomes of accepted
-	// ClaimShard, CreateTable, AlterTable and AlterSpec, and of a CatalogBase or CatalogSpecs that changed
-	// it; nil otherwise. Not hashed.
+	// ClaimShard, CreateTable, AlterTable, AlterSpec and RenumberSpecs, and of a CatalogBase or CatalogSpecs
+	// that changed it; nil otherwise. Not hashed.
 	Definition *schemas.Definition
 }
 
@@ -131,7 +131,7 @@ const (
 	RollbackTo     // snapshot id
 )
 
-// Numbers of an AddFiles' outcome.
+// Numbers of the outcome of an AddFiles or AdoptFiles.
 const (
 	AddAccepted = iota // items
 	AddRejected

@@ -44,6 +44,8 @@ const (
 	TypeRowsFound         Type = 32
 	TypeAlterSpec         Type = 33
 	TypeCatalogSpecs      Type = 34
+	TypeRenumberSpecs     Type = 35
+	TypeAdoptFiles        Type = 36
 )
 
 // Form is the envelope's form; a newer one is "not active" (L8).
@@ -457,6 +459,15 @@ type CatalogSpecs struct {
 	Specs           []schemas.Spec // that the definition lacks, by id
 	DefaultSpec     int32
 	LastPartitionID int32 // highest partition field id ever given
+}
+
+// RenumberSpecs says that the catalog gave ids of partition specs to another
+// writer, which specs of ours have that are not published yet: ours get other ids
+// (T8). Specs are those of the catalog from the first such id on, all of them.
+type RenumberSpecs struct {
+	Snapshot        int64 // main's head as it was read, 0 none
+	Specs           []schemas.Spec
+	LastPartitionID int32 // highest partition field id ever given there
 }
 
 // AddedFile is a file that an AddFiles brings in, data/<name in hex>.parquet

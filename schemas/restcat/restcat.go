@@ -162,4 +162,8 @@ type CommitTable struct {
 	Identifier   Identifier    `json:"identifier"`
 	Requirements []Requirement `json:"requirements"`
 	Updates      []Update      `json:"updates"`
+	// Base, if given, is where the metadata lies that the commit was made for, and no
+	// other may be the newest. The protocol has no place for it: catalogs that are no
+	// servers hold to it, for they swap that place themselves.
+	Base string `json:"-"`
 }

@@ -195,6 +195,9 @@ func (c *Catalog) commit(ctx context.Context, r *restcat.CommitTable) (*restclie
 		}
 		m, at = base.Clone(), old.MetadataLocation
 	}
+	if r.Base != "" && r.Base != at {
+		return nil, fmt.Errorf("%w: its metadata is at %s, and the commit was made for %s", restclient.ErrConflict, at, r.Base)
+	}
 	switch err := restcat.Require(base, r.Requirements); {
 	case errors.Is(err, restcat.ErrNoTable):
 		return nil, restclient.ErrNotFound

@@ -16,5 +16,6 @@
 // Errors are those of package restclient: the publisher decides by them, whatever
 // kind of catalog there is. A commit whose statement was sent and not answered is
 // ErrUnknown; its metadata file stays. One that did not move the place is
-// ErrConflict, and its file goes again.
+// ErrConflict, and its file goes again. A commit that says which metadata it was
+// made for is ErrConflict on every other: what it removes nobody else named since.
 package sqlcat

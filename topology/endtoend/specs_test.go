@@ -234,6 +234,42 @@ with table.update_spec() as u:
 	s.replayed(n)
 }
 
+// TestOutsideSpecTaken: T8. The catalog takes no commit of ours while a change of our
+// partitioning and rows under it wait, and another writer gives its id to another spec.
+// Ours gets the next one, the owner claims its shard again, and nothing is lost.
+func TestOutsideSpecTaken(t *testing.T) {
+	s, n := newOutside(t)
+	s.settled(n)
+	s.proxy.hold(true)
+	if id := partitionBy(t, n, s.f.def.Name, []record.PartitionTerm{term("ok", schemas.Identity, 0, "ok")}); id != 1 {
+		t.Fatalf("ours is spec %d", id)
+	}
+	before := accepted(s.records(n, record.TypeAppendRows))
+	if _, err := n.Produce(longContext(t), s.f.def.SourceTopic, s.f.partitions, s.f.take(60), nil); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "rows come under our spec, and a cut waits", func() bool {
+		return accepted(s.records(n, record.TypeAppendRows)) > before && s.info(n).Pending != nil
+	})
+	theirs := schemas.Spec{ID: 1, Fields: []schemas.PartitionField{{SourceID: 3, FieldID: 1000, Name: "score_bucket", Transform: schemas.Bucket, N: 4}}}
+	s.commit(restcat.AddSpec(&theirs), restcat.SetDefaultSpec(1))
+	s.proxy.hold(false)
+	s.load(t, n, 60)
+	s.settled(n)
+	d, m := s.info(n).Definition, s.metadata()
+	if len(d.Specs) != 3 || d.DefaultSpec != 2 || d.Specs[1].Fields[0].Name != "score_bucket" || d.Specs[2].Fields[0].Name != "ok" || d.LastPartitionID != 1001 {
+		t.Errorf("the log has the specs %+v, default %d", d.Specs, d.DefaultSpec)
+	}
+	if ours, err := m.Spec(2); err != nil || m.DefaultSpec != 2 || len(m.Specs) != 3 || fmt.Sprint(ours.Fields) != fmt.Sprint(d.Specs[2].Fields) {
+		t.Errorf("the catalog has %d specs, default %d; spec 2 is %+v, %v", len(m.Specs), m.DefaultSpec, ours, err)
+	}
+	if took := accepted(s.records(n, record.TypeRenumberSpecs)); took != 1 {
+		t.Errorf("%d RenumberSpecs were accepted", took)
+	}
+	s.load(t, n, 60)
+	s.replayed(n)
+}
+
 // TestForeignSpecRows: another writer partitions the table otherwise and appends
 // rows at once, in files of a spec that the log does not know yet (T8, H2). Rows of
 // keys that we have and of new ones are right, and die in those files.

@@ -129,6 +129,23 @@ func TestSQLCatalog(t *testing.T) {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
+	// One that says which metadata it was made for is refused on every other: a tag that
+	// was set meanwhile is not removed with what it names (S16).
+	read, err := c.Load(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := &restcat.CommitTable{Identifier: id, Base: read.MetadataLocation, Requirements: []restcat.Requirement{restcat.AssertUUID("u")},
+		Updates: []restcat.Update{restcat.SetProperties([]schemas.Property{{Key: "n", Value: "bound"}})}}
+	if _, err := c.Commit(ctx, bound); err != nil {
+		t.Errorf("a commit for the newest metadata: %v", err)
+	}
+	if _, err := c.Commit(ctx, bound); !errors.Is(err, restclient.ErrConflict) {
+		t.Errorf("a commit for older metadata: %v", err)
+	}
+	if n := files(); n != 7 {
+		t.Errorf("%d metadata files", n)
+	}
 	// What fell out of the metadata log goes.
 	for i := range iceberg.MetadataLogLimit + 3 {
 		if _, err := c.Commit(ctx, &restcat.CommitTable{Identifier: id, Requirements: []restcat.Requirement{restcat.AssertUUID("u")},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/restcat"
+	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/statestore/restclient"
 )
 
@@ -21,6 +22,11 @@ type Catalog struct {
 	// Before and After, if given, are called around the effect of a commit; an
 	// error ends it, before or after it was taken. Set them before use.
 	Before, After func() error
+	// Exact: a commit that names its base is refused on another one, as by catalogs
+	// that swap the place of the metadata; a server of the protocol does not know of it.
+	Exact bool
+	// Store, if given, holds each version of the metadata, as a catalog's warehouse.
+	Store objstore.Store
 
 	mu     sync.Mutex
 	tables map[string]*table
@@ -104,6 +110,9 @@ func (c *Catalog) commit(r *restcat.CommitTable) (*restclient.Table, error) {
 	var before *iceberg.Metadata
 	if old != nil {
 		before = old.meta
+		if c.Exact && r.Base != "" && r.Base != old.at() {
+			return nil, fmt.Errorf("%w: the metadata is at %s", restclient.ErrConflict, old.at())
+		}
 	}
 	if err := restcat.Require(before, r.Requirements); errors.Is(err, restcat.ErrNoTable) {
 		return nil, restclient.ErrNotFound
@@ -123,6 +132,15 @@ func (c *Catalog) commit(r *restcat.CommitTable) (*restclient.Table, error) {
 	out, err := next.answer()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", restclient.ErrConflict, err)
+	}
+	if c.Store != nil {
+		key, ok := c.Store.Key(out.MetadataLocation)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s is not in the store", restclient.ErrNonsense, out.MetadataLocation)
+		}
+		if err := c.Store.Create(context.Background(), key, out.Metadata); err != nil {
+			return nil, err
+		}
 	}
 	c.tables[r.Identifier.String()] = next
 	return out, nil

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/varve-io/varve/schemas/restcat"
+	"github.com/varve-io/varve/statestore/restclient"
+	"github.com/varve-io/varve/topology/readers"
+	"github.com/varve-io/varve/topology/testcluster"
+)
+
+// theirTable is a table that PyIceberg and DuckDB keep in a catalog of their own,
+// whose warehouse lies in that of a deployment.
+type theirTable struct {
+	t       *testing.T
+	cat     *testcluster.Catalog
+	Version int
+	At      string // metadata file
+	Files   []string
+	Deletes int // delete files
+	Rows    []string
+}
+
+const theirColumns = `Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()), NestedField(5, "n", IntegerType()))`
+
+// python runs a program on the table t of the catalog c, if there is one yet, and
+// reads again what is there.
+func (x *theirTable) python(program string) {
+	x.t.Helper()
+	begin := fmt.Sprintf(`
+import json, os, importlib, pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.partitioning import PartitionSpec, PartitionField
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import *
+uri = %q
+c = RestCatalog('c', uri=uri)
+t = c.load_table('shop.people') if c.namespace_exists('shop') and c.table_exists('shop.people') else None
+def rows(*ids, name='n'):
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"{name}{i}" for i in ids], "n": pa.array([i * 10 for i in ids], pa.int32())},
+        schema=pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("n", pa.int32())]))
+def duckdb(sql):
+    import duckdb
+    con = duckdb.connect(config={"allow_unsigned_extensions": "true", "threads": "1"})
+    for name in ("parquet", "avro", "httpfs", "iceberg"):
+        base = os.path.dirname(importlib.import_module("duckdb_extension_" + name).__file__)
+        con.execute(f"LOAD '{os.path.join(base, 'extensions', 'v' + duckdb.__version__, name + '.duckdb_extension')}'")
+    con.execute(f"ATTACH '' AS rest (TYPE iceberg, ENDPOINT '{uri}', AUTHORIZATION_TYPE 'none')")
+    con.execute(sql)
+    con.close()
+`, x.cat.URI())
+	end := `
+t = c.load_table('shop.people')
+plan = list(t.scan().plan_files())
+print(json.dumps({'Version': t.format_version, 'At': t.metadata_location, 'Files': [x.file.file_path for x in plan],
+    'Deletes': len({d.file_path for x in plan for d in x.delete_files}),
+    'Rows': [f"{r['id']},{r['name']},{r['n']}" for r in t.scan().to_arrow().to_pylist()]}))
+`
+	out, err := exec.Command(filepath.Join(readers.Folder(), "bin", "python"), "-W", "ignore", "-c", begin+program+end).Output()
+	if err != nil {
+		x.t.Fatalf("PyIceberg: %v: %s", err, err.(*exec.ExitError).Stderr)
+	}
+	if err := json.Unmarshal(out, x); err != nil {
+		x.t.Fatalf("%v: %s", err, out)
+	}
+	slices.Sort(x.Rows)
+}
+
+// upgrade raises the table's format version to 3.
+func (x *theirTable) upgrade() {
+	x.t.Helper()
+	client, err := restclient.Open(x.t.Context(), restclient.Options{URI: x.cat.URI()})
+	if err == nil {
+		_, err = client.Commit(x.t.Context(), &restcat.CommitTable{Identifier: restcat.IdentifierOf("shop.people"), Requirements: []restcat.Requirement{}, Updates: []restcat.Update{restcat.UpgradeFormat(3)}})
+	}
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.python("")
+}
+
+// readAlike compares what engines read of our table with the model.
+func readAlike(t *testing.T, data, table string, want map[int]string) {
+	t.Helper()
+	at := shownField(t, run(t, "table", "show", table, "--data", data, "--output", "json"), "metadata_location")
+	var lines []string
+	for _, line := range want {
+		id, rest, _ := strings.Cut(line, ",")
+		name, n, _ := strings.Cut(rest, ",")
+		if n == "" {
+			n = "∅"
+		}
+		lines = append(lines, "id="+id+" n="+n+" name="+name)
+	}
+	slices.Sort(lines)
+	for _, engine := range readers.All {
+		got, err := readers.Read(t.Context(), engine, at, readers.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", engine, err)
+			continue
+		}
+		if s := got.Sorted(); !slices.Equal(s, lines) {
+			t.Errorf("%s reads\n  %s\nwant\n  %s", engine, strings.Join(s, "\n  "), strings.Join(lines, "\n  "))
+		}
+	}
+}
+
+// shownField is a field of a JSON object.
+func shownField(t *testing.T, text, name string) string {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	s, _ := o[name].(string)
+	return s
+}
+
+// TestImportIceberg (H14, H1): a table of format version 2 with position deletes, and
+// its upgrade to version 3, come in without a byte copied; keys that our table has are
+// replaced, later upserts and deletes find the rows that came, three engines read the
+// model's rows, and the log gives the same again.
+func TestImportIceberg(t *testing.T) {
+	readers.Need(t, readers.PyIceberg)
+	for _, upgraded := range []bool{false, true} {
+		t.Run(map[bool]string{false: "version 2", true: "upgraded"}[upgraded], func(t *testing.T) {
+			data := filepath.Join(t.TempDir(), "d")
+			x := &theirTable{t: t, cat: testcluster.StartCatalog(t, "file://"+filepath.Join(data, "lake", "theirs"))}
+			x.python(`
+c.create_namespace("shop")
+t = c.create_table("shop.people", ` + theirColumns + `, properties={"format-version": "2"})
+t.append(rows(1, 2, 3, 4, 5))
+t.append(rows(6, 7, 8))
+duckdb("DELETE FROM rest.shop.people WHERE id IN (2, 4, 7)")
+c.load_table('shop.people').append(rows(4, name='again'))
+`)
+			if x.Version != 2 || len(x.Files) != 3 || x.Deletes == 0 || len(x.Rows) != 6 {
+				t.Fatalf("they made %+v", x)
+			}
+			if upgraded {
+				x.upgrade()
+				if x.Version != 3 {
+					t.Fatalf("they made %+v", x)
+				}
+			}
+			table := []string{"shop.ours", "--data", data}
+			if code, _, errs := varve(t, "table", "import", "shop.ours", "--iceberg", x.At, "--data", data); code != exitUsage {
+				t.Errorf("exit code %d: %s", code, errs)
+			}
+			run(t, append([]string{"table", "create", "--iceberg", x.At, "--key", "id", "--format", "rows-json"}, table...)...)
+			code, _, errs := varve(t, append([]string{"table", "import", "--iceberg", x.At}, table...)...)
+			if code != exitUsage || !strings.Contains(errs, "no source topic") {
+				t.Errorf("exit code %d: %s", code, errs)
+			}
+			model := map[int]string{}
+			load := func(ids ...int) {
+				t.Helper()
+				var lines []string
+				for _, id := range ids {
+					name := "ours" + strconv.Itoa(len(model)) + "-" + strconv.Itoa(id)
+					lines = append(lines, fmt.Sprintf(`{"id":%d,"name":%q,"n":%d}`, id, name, id))
+					model[id] = fmt.Sprintf("%d,%s,%d", id, name, id)
+				}
+				run(t, "load", "--data", data, "--table", "shop.ours", "--format", "rows-json", "--key", "id", writeFile(t, "events.jsonl", strings.Join(lines, "\n")+"\n"))
+			}
+			check := func() {
+				t.Helper()
+				var want []string
+				for _, line := range model {
+					want = append(want, line)
+				}
+				slices.Sort(want)
+				wantRows(t, scanned(t, data, "shop.ours"), want...)
+			}
+			// Of key 2 the other table has a dead row alone: that is nothing to us.
+			load(2, 6, 50)
+			imports := append([]string{"table", "import", "--iceberg", strings.TrimPrefix(x.At, "file://")}, table...)
+			wantLines(t, run(t, append(imports, "--dry-run")...), "files", "3", "rows", "6", "deleted", "3", "imported", "false")
+			check()
+			wantLines(t, run(t, imports...), "files_taken", "3", "files_there", "0", "visible", "true")
+			for _, line := range x.Rows {
+				id, err := strconv.Atoi(line[:strings.IndexByte(line, ',')])
+				if err != nil {
+					t.Fatal(err)
+				}
+				model[id] = line
+			}
+			check()
+			// No byte was copied.
+			files := run(t, "files", "shop.ours", "--data", data, "--output", "csv")
+			for _, f := range x.Files {
+				if !strings.Contains(files, strings.TrimPrefix(strings.TrimPrefix(f, "file:"), "//")) {
+					t.Errorf("%s is none of the files\n%s", f, files)
+				}
+			}
+			wantLines(t, run(t, imports...), "files_taken", "0", "files_there", "3", "visible", "false")
+			check()
+			load(1, 4, 60)
+			run(t, "delete", "shop.ours", "--key", "id=3", "--data", data)
+			run(t, "delete", "shop.ours", "--key", "id=50", "--data", data)
+			delete(model, 3)
+			delete(model, 50)
+			check()
+			readAlike(t, data, "shop.ours", model)
+			run(t, "compact", "shop.ours", "--data", data, "--strategy", "full", "--wait")
+			run(t, "delete", "shop.ours", "--where", "n >= 80", "--data", data)
+			for id, line := range model {
+				if n, err := strconv.Atoi(line[strings.LastIndexByte(line, ',')+1:]); err != nil || n >= 80 {
+					delete(model, id)
+				}
+			}
+			load(8, 3)
+			check()
+			readAlike(t, data, "shop.ours", model)
+			wantLines(t, run(t, "explain", "shop.ours", "1", "--data", data, "--output", "csv"), "added by a file", "a version died")
+			run(t, "verify", "shop.ours", "--data", data, "--full", "--deep", "--source")
+			run(t, "replay", "--data", data, "--into", filepath.Join(t.TempDir(), "again"), "--compare")
+			x.python("") // their table is as it was
+			if len(x.Rows) != 6 {
+				t.Errorf("their table has %q", x.Rows)
+			}
+		})
+	}
+}

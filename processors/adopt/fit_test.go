@@ -1,0 +1,189 @@
+package adopt
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/iceberg"
+	"github.com/varve-io/varve/schemas/rows"
+)
+
+func column(id int32, name string, kind schemas.Kind) schemas.Field {
+	return schemas.Field{ID: id, Name: name, Type: schemas.Of(kind)}
+}
+
+// ours is a keyed table: by default by bucket of the key, once not partitioned.
+func ours(fields ...schemas.Field) *schemas.Definition {
+	if fields == nil {
+		fields = []schemas.Field{column(1, "id", schemas.Long), column(2, "name", schemas.String), column(3, "n", schemas.Long)}
+	}
+	fields[0].Required = true
+	return &schemas.Definition{
+		Name: "t", Schemas: []schemas.Schema{{Fields: fields, Identifier: []int32{1}}}, Key: []int32{1},
+		Specs: []schemas.Spec{{}, {ID: 1, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "b", Transform: schemas.Bucket, N: 4}}}}, DefaultSpec: 1,
+	}
+}
+
+// parquet puts a data file of two rows, of these columns, into the table.
+func (w *world) parquet(name string, spec int32, tuple []byte, extra rows.Extra, fields ...schemas.Field) *File {
+	w.t.Helper()
+	s := &schemas.Schema{Fields: fields}
+	b := rows.NewBatch(s)
+	for i := range 2 {
+		for j := range fields {
+			switch rows.StorageOf(fields[j].Type) {
+			case rows.Ints:
+				b.Cols[j].AppendInt(int64(i + 1))
+			case rows.Floats:
+				b.Cols[j].AppendFloat(float64(i))
+			default:
+				b.Cols[j].AppendBytes([]byte{'a' + byte(i)})
+			}
+		}
+		b.AppendEvent(rows.Upsert, 0, 0, false)
+	}
+	var out bytes.Buffer
+	if _, err := rows.Write(&out, rows.WriteOptions{Schema: s}, b, nil, extra); err != nil {
+		w.t.Fatal(err)
+	}
+	w.table.Files = append(w.table.Files, File{DataFile: iceberg.DataFile{
+		Path: w.put(name, out.Bytes()), Format: "parquet", Records: 2, Bytes: int64(out.Len()), SpecID: spec, Partition: tuple,
+		ColumnSizes: []iceberg.IDCount{{ID: 1, Count: 9}, {ID: 3, Count: 9}, {ID: 9, Count: 9}},
+		ValueCounts: []iceberg.IDCount{{ID: 1, Count: 2}, {ID: 3, Count: 2}, {ID: 9, Count: 2}},
+		NullCounts:  []iceberg.IDCount{{ID: 1, Count: 0}, {ID: 3, Count: 0}, {ID: 9, Count: 0}},
+		Lower:       []iceberg.IDBytes{{ID: 1, Value: []byte{1, 0, 0, 0, 0, 0, 0, 0}}, {ID: 3, Value: []byte{255, 255, 255, 255}}},
+	}, Dead: roaring.New()})
+	return &w.table.Files[len(w.table.Files)-1]
+}
+
+// TestCheck: files of a partition that the table has had, or of none, are taken with
+// what their manifests say of the table's columns; files without a live row are not.
+func TestCheck(t *testing.T) {
+	w := newWorld(t)
+	fields := []schemas.Field{column(1, "id", schemas.Long), column(2, "name", schemas.String), column(3, "n", schemas.Int)}
+	w.table.Schema = &schemas.Schema{Fields: fields}
+	w.table.specs[0] = &schemas.Spec{}
+	// Terms in another order, with one that was dropped, and of another partitioning.
+	w.table.specs[7] = &schemas.Spec{ID: 7, Fields: []schemas.PartitionField{
+		{SourceID: 3, FieldID: 1001, Name: "x", Transform: schemas.Void}, {SourceID: 1, FieldID: 1002, Name: "y", Transform: schemas.Bucket, N: 4}}}
+	w.table.specs[8] = &schemas.Spec{ID: 8, Fields: []schemas.PartitionField{{SourceID: 2, FieldID: 1003, Name: "name", Transform: schemas.Identity}}}
+	three := []byte{3, 0, 0, 0}
+	w.parquet("plain", 0, nil, rows.Extra{}, fields...).Dead.Add(1)
+	w.parquet("bucket", 7, schemas.EncodeTuple([][]byte{nil, three}), rows.Extra{}, fields...)
+	w.parquet("name=a/other", 8, schemas.EncodeTuple([][]byte{[]byte("a")}), rows.Extra{}, fields...)
+	w.parquet("dead", 0, nil, rows.Extra{}, fields...).Dead.AddMany([]uint32{0, 1})
+	w.parquet("fewer", 0, nil, rows.Extra{}, fields[0])
+	fit, err := w.table.Check(t.Context(), ours(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fit.Refused) > 0 || len(fit.Items) != 4 || fit.Rows != 8 || fit.Dead != 1 || fit.Empty != 1 {
+		t.Fatalf("got %+v", fit)
+	}
+	for i, want := range []struct {
+		spec  int32
+		tuple []byte
+		dead  bool
+	}{{0, nil, true}, {1, schemas.EncodeTuple([][]byte{three}), false}, {0, nil, false}, {0, nil, false}} {
+		if x := &fit.Items[i]; x.SpecID != want.spec || !bytes.Equal(x.Partition, want.tuple) || (len(x.Dead) > 0) != want.dead {
+			t.Errorf("%s: got %+v, want %+v", x.Path, x, want)
+		}
+	}
+	m := fit.Metrics[0]
+	if len(m.Columns) != 2 || m.Columns[0].FieldID != 1 || m.Columns[1].FieldID != 3 || !m.Columns[1].HasLower ||
+		!bytes.Equal(m.Columns[1].Lower, []byte{255, 255, 255, 255, 255, 255, 255, 255}) || m.Columns[1].HasUpper || m.Columns[1].NaNs != -1 {
+		t.Errorf("got metrics %+v", m)
+	}
+}
+
+// TestCheckRefused: each file that cannot be read as the table's is refused, and why.
+func TestCheckRefused(t *testing.T) {
+	id, name := column(1, "id", schemas.Long), column(2, "name", schemas.String)
+	for what, c := range map[string]struct {
+		make func(w *world)
+		want string
+	}{
+		"another type":   {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id, column(3, "n", schemas.Double)) }, `its column "n" is a double, which no long can hold`},
+		"no key":         {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, name) }, `it has no column "id"`},
+		"dropped before": {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id, column(4, "old", schemas.Long)) }, `"old" has the field id 4, which was another column`},
+		"row ids":        {func(w *world) { w.parquet("a", 0, nil, rows.Extra{RowID: []int64{5, 6}, LastSeq: []int64{1, 1}}, id) }, "a column _row_id"},
+		"no Parquet":     {func(w *world) { w.data("a", 2, 1, nil); w.put("a", []byte("nothing that one could read")) }, "bytes"},
+		"ORC":            {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id).Format = "ORC" }, "it is a ORC file"},
+		"rows":           {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id).Records = 3 }, "it has 2 rows, its manifest says 3"},
+		"bytes":          {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id).Bytes++ }, "its manifest says"},
+		"spec":           {func(w *world) { w.parquet("a", 5, nil, rows.Extra{}, id) }, "partitioned by spec 5"},
+		"lost":           {func(w *world) { w.data("a", 2, 1, nil) }, "is not there"},
+		"elsewhere":      {func(w *world) { w.data("a", 2, 1, nil); w.table.Files[0].Path = "s3://elsewhere/a" }, "does not lie in the warehouse"},
+		"in its partition alone": {func(w *world) {
+			w.table.specs[8] = &schemas.Spec{ID: 8, Fields: []schemas.PartitionField{{SourceID: 2, FieldID: 1003, Name: "name", Transform: schemas.Identity}}}
+			w.parquet("a", 8, schemas.EncodeTuple([][]byte{[]byte("a")}), rows.Extra{}, id)
+		}, "stands in its partition alone"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			w.table.Schema = &schemas.Schema{Fields: []schemas.Field{id, name, column(3, "n", schemas.Long)}}
+			w.table.specs[0] = &schemas.Spec{}
+			c.make(w)
+			fit, err := w.table.Check(t.Context(), ours(id, name, column(3, "n", schemas.Long), column(4, "new", schemas.Long)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(fit.Items) > 0 || len(fit.Refused) != 1 || !strings.Contains(fit.Refused[0].Why.Error(), c.want) {
+				t.Errorf("got %+v, want %q", fit, c.want)
+			}
+		})
+	}
+}
+
+// TestColumnsRefused: a field id means one column.
+func TestColumnsRefused(t *testing.T) {
+	id := column(1, "id", schemas.Long)
+	with := column(2, "name", schemas.String)
+	with.InitialDefault = []byte(`"x"`)
+	for _, c := range []struct {
+		theirs []schemas.Field
+		want   string
+	}{
+		{[]schemas.Field{id, column(2, "other", schemas.String)}, `its column "other" has the field id 2`},
+		{[]schemas.Field{id, column(9, "name", schemas.String)}, `its column "name" has the field id 9`},
+		{[]schemas.Field{column(1, "id", schemas.String)}, "is a string, which no long can hold"},
+		{[]schemas.Field{id, with}, "another initial default"},
+		{[]schemas.Field{column(2, "name", schemas.String)}, `it has no column "id", which table t requires`},
+	} {
+		w := newWorld(t)
+		w.table.Schema = &schemas.Schema{Fields: c.theirs}
+		if _, err := w.table.Check(t.Context(), ours(), nil); !errors.Is(err, ErrTable) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+}
+
+// TestMetadataOf: the newest metadata file of a folder is found, whoever named it.
+func TestMetadataOf(t *testing.T) {
+	w := newWorld(t)
+	find := func(location string) (string, error) { return metadataOf(t.Context(), w.store, location) }
+	if _, err := find(w.store.Location("t")); !errors.Is(err, ErrTable) {
+		t.Errorf("an empty folder: %v", err)
+	}
+	for _, name := range []string{"t/metadata/00009-a.metadata.json", "t/metadata/00010-b.metadata.json", "t/metadata/snap-99.avro", "t/metadata/x.metadata.json", "tt/metadata/v99.metadata.json"} {
+		w.put(name, []byte(name))
+	}
+	if got, err := find(w.store.Location("t") + "/"); err != nil || got != w.store.Location("t/metadata/00010-b.metadata.json") {
+		t.Errorf("got %s, %v", got, err)
+	}
+	w.put("t/metadata/v10.metadata.json", []byte("{}"))
+	if _, err := find(w.store.Location("t")); !errors.Is(err, ErrTable) || !strings.Contains(err.Error(), "several") {
+		t.Errorf("two of one version: %v", err)
+	}
+	if _, err := find("s3://elsewhere/t"); !errors.Is(err, ErrTable) {
+		t.Errorf("elsewhere: %v", err)
+	}
+	if _, err := Read(t.Context(), w.store, What{Location: w.store.Location("lost.metadata.json")}); !errors.Is(err, ErrTable) {
+		t.Errorf("a lost one: %v", err)
+	}
+}
