@@ -41,6 +41,9 @@ type tableCase struct {
 	// compacted: all files are merged before the last round, whose vectors then
 	// lie on what came out.
 	compacted bool
+	// upgraded: before the second round the files of another table come in, written
+	// under version 2. It is made where there is the reference catalog.
+	upgraded bool
 	// alter changes the table before its last round, and the model's rows with it.
 	alter *alteration
 	// respec says how the table is partitioned from a round on.
@@ -276,6 +279,8 @@ func cases() []tableCase {
 			filters: []filter{text("country", "PT"), below("id", 40), below("level", 0)}},
 		{name: "other.respecparts", what: "the same from partitions on, compacted under both specs", columns: []column{country, level}, partition: by(schemas.Truncate, 3, "country"), respec: respec, compacted: true,
 			filters: []filter{text("country", "PT"), below("id", 40), below("level", 0)}},
+		{name: "other.upgraded", what: "upgraded rows: the files of a table of version 2 with position deletes", columns: []column{level, name, day}, upgraded: true,
+			filters: []filter{below("id", 40), below("level", 0), since("day", "date", "1990-01-01")}},
 		{name: "other.appended", what: "append-only", columns: []column{level, name}, appendOnly: true, filters: []filter{below("id", 40)}},
 	}
 }

@@ -88,6 +88,9 @@ func TestMatrix(t *testing.T) {
 			}
 			var tables []*written
 			for i, c := range chosen() {
+				if c.upgraded && (p.reference == nil || readers.Available(readers.DuckDB) != nil) {
+					continue
+				}
 				tables = append(tables, write(t, ctx, n, &p, c, uint64(i)))
 			}
 			for _, engine := range engines {
@@ -263,6 +266,9 @@ func write(t *testing.T, ctx context.Context, n *topology.Node, p *place, c tabl
 				t.Fatalf("%s: rows and lineage before and after the compaction: %s", c.name, d)
 			}
 			clear(touched)
+		}
+		if c.upgraded && round == 2 {
+			next = w.takeUpgraded(t, ctx, n, p, info, r, next)
 		}
 		if a := c.alter; a != nil && round == rounds {
 			out, err := n.Request(ctx, c.name, info.ID, &a.change)
