@@ -179,6 +179,7 @@ func TestNodesStartAtOnce(t *testing.T) {
 			failed <- func() error {
 				n, err := OpenNode(ctx, NodeOptions{
 					Data: data, Warehouse: lake, Brokers: []string{b.Addr()}, Partitions: 2, Groups: true, NodeID: string(rune('a' + i)), Logger: slog.New(slog.DiscardHandler),
+					SessionTimeout: 6 * time.Second,
 				})
 				if err != nil {
 					return err

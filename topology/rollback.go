@@ -26,11 +26,9 @@ func (n *Node) rewind(ctx context.Context, c *ingest.Config, t *statestore.Table
 	if err != nil {
 		return err
 	}
-	from := c.Base
-	if t.Definition.Order.Kind != schemas.OrderNone {
-		if from, err = n.remembersFrom(ctx, part, x.Build, t.Definition.TombstoneTTLMs); err != nil {
-			return err
-		}
+	from, err := n.remembersFrom(ctx, part, x.Build, ingest.RewindMs(t.Definition))
+	if err != nil {
+		return err
 	}
 	w, err := ingest.NewRewind(*c, t.Definition, x.Build)
 	if err != nil {
@@ -103,8 +101,8 @@ func (n *Conn) rollbackAt(ctx context.Context, partition int32, offset int64) (*
 	return x, nil
 }
 
-// remembersFrom is the first log offset whose record may tell of a key that was
-// deleted so shortly before a build offset that it is still remembered.
+// remembersFrom is the first log offset whose record is so shortly before a build
+// offset that what it tells may still be known there.
 func (n *Conn) remembersFrom(ctx context.Context, partition int32, build, ttlMs int64) (int64, error) {
 	r, err := n.readOne(ctx, n.topics.Transactions, partition, build)
 	if errors.Is(err, ErrOffsetOutOfRange) {

@@ -527,7 +527,7 @@ type LoadProgress struct {
 }
 
 // loadPatience is how long a load waits for what is away.
-const loadPatience = 30 * time.Second
+var loadPatience = 30 * time.Second // tests have less
 
 // WaitLoaded waits until every event that the table's source holds now is in a
 // committed snapshot (foundations.md, `load`).

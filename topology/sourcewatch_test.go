@@ -46,6 +46,9 @@ func ingestTable(ctx context.Context, t *testing.T, n *Node, d schemas.Definitio
 func TestSourceGrows(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
+	patience := loadPatience
+	t.Cleanup(func() { loadPatience = patience })
+	loadPatience = time.Second
 	dir := t.TempDir()
 	n := startNode(ctx, t, dir)
 	keyless := testDefinition("log")

@@ -27,11 +27,16 @@ const DefaultCheckpointAppends = 4096
 
 // A checkpoint object is u32 BE length ‖ side file ‖ index base.
 
+// mayCheckpoint says whether the shard can upload its index now. What a division
+// left it owing is paid first: a file that it names may be collected once there is
+// a checkpoint (F16).
+func (s *Shard) mayCheckpoint() bool {
+	return s.index != nil && s.stage == Running && !s.indexing && len(s.side.Debts) == 0
+}
+
 // checkpoint uploads the index and asks for the shard's horizon to move to it (F9).
 func (s *Shard) checkpoint(ctx context.Context) error {
-	// What a division left the shard owing is paid first: a file that it names may
-	// be collected once there is a checkpoint (F16).
-	if s.index == nil || s.stage != Running || s.indexing || len(s.side.Debts) > 0 {
+	if !s.mayCheckpoint() {
 		return nil
 	}
 	offset := s.index.Offset()
@@ -78,7 +83,7 @@ func (s *Shard) checkpoint(ctx context.Context) error {
 // table's other writers go on: as long as its horizon stays, nothing of the table
 // that left later can be collected (G2).
 func (s *Shard) idleCheckpoint(ctx context.Context, nowMs int64) {
-	if s.cfg.CheckpointEveryMs < 0 || s.taken == 0 || s.indexing || s.index == nil {
+	if s.cfg.CheckpointEveryMs < 0 || s.taken == 0 || !s.mayCheckpoint() {
 		return
 	}
 	if s.indexMs == 0 {
@@ -100,7 +105,7 @@ const firstIndexRetryMs = 30_000
 // once: other owners need not make it again, and the topic can be divided again
 // only then (A6).
 func (s *Shard) firstCheckpoint(ctx context.Context, nowMs int64) {
-	if s.cfg.Base == 0 || s.standing != "" || s.indexing || nowMs < s.firstIndexMs || s.index == nil || s.index.Offset() < s.epoch {
+	if s.cfg.Base == 0 || s.standing != "" || nowMs < s.firstIndexMs || !s.mayCheckpoint() || s.index.Offset() < s.epoch {
 		return
 	}
 	s.firstIndexMs = nowMs + firstIndexRetryMs

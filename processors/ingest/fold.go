@@ -501,7 +501,9 @@ func (s *Shard) foldDeath(ctx context.Context, dead []keyindex.Entry, m *record.
 			return nil, fmt.Errorf("delete block names row %d of data file %d, which has %d", row, id, c.n)
 		}
 		var e keyindex.Entry
-		if e, scratch, err = s.rowEntry(c, id, row, scratch); err != nil {
+		if e, scratch, err = s.rowEntry(c, id, row, scratch); noKey(err) {
+			continue // nothing names it
+		} else if err != nil {
 			return nil, err
 		}
 		found, err := s.index.LookupConfirmed([]keyindex.Key{e.Key}, nil)

@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/record"
-	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/keyindex"
 )
@@ -164,8 +162,8 @@ func (s *Shard) leftIn(ctx context.Context, left []keyindex.Entry, m *record.Out
 		}
 		var e keyindex.Entry
 		e, scratch, err = s.rowEntry(c, id, row, scratch)
-		if errors.Is(err, rows.ErrBadKey) {
-			continue // it died when it was taken
+		if noKey(err) {
+			continue
 		}
 		if err != nil {
 			return nil, err

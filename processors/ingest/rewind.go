@@ -1,18 +1,15 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
-	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore/keyindex"
@@ -37,8 +34,10 @@ func (s *Shard) rolledBack(offset int64) error {
 // Rewind makes a shard's folder of what a Rollback brought back, at cfg.Base, its
 // offset: every live row of the files that the record lists, and, where the table
 // has an ordering column, the remembered values of keys that were deleted by
-// then, as far as key change lists and requests with a value tell of them (G12).
-// Each shard of the table gets all keys, as where a topic is divided anew (A11).
+// then: those that key change lists and requests with a value tell of, and those
+// of the dead rows of these files (G12). It learns the ways through the jobs that led
+// to these files. Each shard of the table gets all keys, as
+// where a topic is divided anew (A11).
 //
 // It looks at the decided entries that may hold such lists, to find earlier
 // rollbacks: what one of them undid was undone at the target too. Then it takes
@@ -48,6 +47,10 @@ type Rewind struct {
 	s      *Shard
 	build  int64    // build offset of the target: what came later is undone
 	rolled []rolled // earlier rollbacks, in order
+	timeMs int64    // table time at the build offset
+	since  int64    // the first accepted entry within the tombstone time before that, -1: none yet
+	died   died
+	ways   []way // jobs that were completed at the target, in order
 	done   bool
 	wait   int // entries since the last flush
 }
@@ -82,7 +85,7 @@ func NewRewind(cfg Config, def *schemas.Definition, build int64) (*Rewind, error
 	}); err != nil {
 		return nil, fmt.Errorf("key index of table %s: %w", def.Name, err)
 	}
-	return &Rewind{s: s, build: build}, nil
+	return &Rewind{s: s, build: build, since: -1, died: died{}}, nil
 }
 
 // Done says that the Rollback was folded.
@@ -90,7 +93,11 @@ func (w *Rewind) Done() bool { return w.done }
 
 // Look notes a decided entry before any is taken.
 func (w *Rewind) Look(ctx context.Context, d *processors.Decided) error {
-	if m := &d.Outcome; m.Type != record.TypeRollback || m.Offset > w.build || !w.concerns(m) {
+	m := &d.Outcome
+	if m.Offset <= w.build {
+		w.timeMs = max(w.timeMs, m.TimeMs)
+	}
+	if m.Type != record.TypeRollback || m.Offset > w.build || !w.concerns(m) {
 		return nil
 	}
 	v, err := w.s.content(ctx, d)
@@ -101,7 +108,8 @@ func (w *Rewind) Look(ctx context.Context, d *processors.Decided) error {
 }
 
 func (w *Rewind) concerns(m *record.OutcomeMessage) bool {
-	return !m.Derived && m.Outcome.Code == record.Accepted && m.TableID == w.s.cfg.TableID && m.Table == w.s.cfg.Table
+	taken := m.Outcome.Code == record.Accepted || m.Outcome.Code == record.Partly
+	return !m.Derived && taken && m.TableID == w.s.cfg.TableID && m.Table == w.s.cfg.Table
 }
 
 // stood says that what was accepted at an offset was not undone at the target.
@@ -124,6 +132,9 @@ func (w *Rewind) Take(ctx context.Context, d *processors.Decided) error {
 	if w.done || !w.concerns(m) {
 		return nil
 	}
+	if w.since < 0 && m.TimeMs >= w.timeMs-s.def.TombstoneTTLMs {
+		w.since = m.Offset
+	}
 	remembers := s.def.Order.Kind != schemas.OrderNone && w.stood(m.Offset)
 	switch {
 	case m.Type == record.TypeAppendRows && remembers:
@@ -135,7 +146,14 @@ func (w *Rewind) Take(ctx context.Context, d *processors.Decided) error {
 		if err := a.Decode(body); err != nil {
 			return fmt.Errorf("log offset %d was accepted but cannot be read: %w", m.Offset, err)
 		}
+		if err := w.deaths(m, a.Deletes, nil); err != nil {
+			return err
+		}
 		return w.lists(ctx, m, &a)
+	case remembers && (m.Type == record.TypeDeletePositions || m.Type == record.TypeRowsFound || m.Type == record.TypeForeignSnapshot):
+		return w.deathsByOthers(ctx, d)
+	case m.Type == record.TypeCompleteJob && w.stood(m.Offset):
+		return w.completed(ctx, d)
 	case m.Type == record.TypeDeleteKeys && remembers:
 		v, err := s.content(ctx, d)
 		if err != nil {
@@ -148,7 +166,7 @@ func (w *Rewind) Take(ctx context.Context, d *processors.Decided) error {
 		if err != nil {
 			return err
 		}
-		if err := w.files(ctx, v.(*record.Rollback)); err != nil {
+		if err := errors.Join(w.files(ctx, v.(*record.Rollback)), w.lead(ctx)); err != nil {
 			return err
 		}
 		w.done = true
@@ -201,35 +219,6 @@ func (w *Rewind) lists(ctx context.Context, m *record.OutcomeMessage, a *record.
 	return nil
 }
 
-// files folds the live rows of what the Rollback lists: they stand over every
-// remembered value of their keys, for they carry their own (K3).
-func (w *Rewind) files(ctx context.Context, x *record.Rollback) error {
-	s := w.s
-	v := 0
-	for i := range x.Files {
-		f := &x.Files[i]
-		info := fileInfo{Record: f.Record, Added: f.Record, Epoch: f.Epoch, FirstRow: f.FirstRowID}
-		copy(info.Name[:], f.Name)
-		s.side.Files[f.File] = info
-		entries, err := s.readEntries(ctx, info, f.File, f.Rows)
-		if err != nil {
-			return err
-		}
-		for v < len(x.Vectors) && x.Vectors[v].File < f.File {
-			v++
-		}
-		if v < len(x.Vectors) && x.Vectors[v].File == f.File {
-			if entries, err = alive(entries, x.Vectors[v].Dead); err != nil {
-				return fmt.Errorf("file %d: %w", f.File, err)
-			}
-		}
-		if err := w.fold(entries); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (w *Rewind) fold(entries []keyindex.Entry) error {
 	if err := w.s.applyFold(entries, w.s.cfg.Base); err != nil {
 		return awayDisk(err)
@@ -257,13 +246,4 @@ func (w *Rewind) Close() error {
 	s.side.Requests = nil // all were answered by then
 	s.side.Offset, s.side.IndexAt = s.cfg.Base, s.cfg.Base
 	return s.side.save(s.cfg.FS, s.cfg.Dir)
-}
-
-// alive leaves out the rows at dead positions.
-func alive(entries []keyindex.Entry, dead []byte) ([]keyindex.Entry, error) {
-	set, err := dv.ReadBitmap(bytes.Clone(dead))
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(entries, func(e keyindex.Entry) bool { return set.Contains(e.Pos) }), nil
 }

@@ -23,6 +23,7 @@ import (
 type snapshotData struct {
 	rows map[int]row
 	ids  map[int]int64
+	dead map[int]int64 // the largest ordering values of dead rows, by key
 }
 
 // check holds the settled world against the model.
@@ -65,7 +66,13 @@ func (w *World) check() error {
 		}
 		last = build
 	}
-	if last >= 0 {
+	switch {
+	case w.opt.Foreign:
+		var err error
+		if newest, err = w.mainRows(); err != nil {
+			return err
+		}
+	case last >= 0:
 		newest = w.snapshots[last].rows
 	}
 	if d := differ(rowsOf(m.live), newest); d != "equal" {
@@ -180,7 +187,7 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 			return nil, err
 		}
 	}
-	out := &snapshotData{rows: map[int]row{}, ids: map[int]int64{}}
+	out := &snapshotData{rows: map[int]row{}, ids: map[int]int64{}, dead: map[int]int64{}}
 	ids := map[int64]bool{}
 	for i := range data {
 		f := &data[i].File
@@ -210,7 +217,8 @@ func (w *World) readFile(f *iceberg.DataFile, spec *schemas.Spec, dead *dv.Vecto
 		return err
 	}
 	rowID := schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)}
-	cols, err := file.Read(append(slices.Clone(w.def.Schema().Fields[:2]), extraField, rowID))
+	order := schemas.Field{ID: schemas.OrderField, Name: schemas.OrderColumn, Type: schemas.Of(schemas.Long)}
+	cols, err := file.Read(append(slices.Clone(w.def.Schema().Fields[:2]), extraField, rowID, order, w.def.Schema().Fields[2]))
 	if err != nil {
 		return err
 	}
@@ -226,6 +234,9 @@ func (w *World) readFile(f *iceberg.DataFile, spec *schemas.Spec, dead *dv.Vecto
 			return err
 		}
 		if dead != nil && dead.Contains(uint64(i)) {
+			if err := w.noteDead(cols, i, out); err != nil {
+				return err
+			}
 			continue
 		}
 		k := int(cols[1].Ints[i])
@@ -246,6 +257,26 @@ func (w *World) readFile(f *iceberg.DataFile, spec *schemas.Spec, dead *dv.Vecto
 			r.extra = cols[2].Ints[i]
 		}
 		out.rows[k], out.ids[k] = r, id
+	}
+	return nil
+}
+
+// noteDead notes the ordering value of a dead row.
+func (w *World) noteDead(cols []rows.Column, i int, out *snapshotData) error {
+	if !w.opt.Ordered || !w.opt.Time {
+		return nil
+	}
+	k, err := w.keyOf(&cols[0], i)
+	if err != nil {
+		return err
+	}
+	for _, c := range cols[4:6] {
+		if !c.IsNull(i) {
+			if last, has := out.dead[k]; !has || c.Ints[i] > last {
+				out.dead[k] = c.Ints[i]
+			}
+			break // the remembered value stands before the row's own
+		}
 	}
 	return nil
 }

@@ -135,27 +135,9 @@ func (w *World) writeAdded(a *added) error {
 				return fault
 			}
 		}
-		b := rows.NewBatch(w.def.Schema())
-		for _, e := range events {
-			if w.opt.Strings {
-				var s string
-				if err := json.Unmarshal([]byte(keyText(e.key, true)), &s); err != nil {
-					return err
-				}
-				b.Cols[0].AppendBytes([]byte(s))
-			} else {
-				b.Cols[0].AppendInt(int64(e.key))
-			}
-			b.Cols[1].AppendInt(e.value)
-			if e.hasOrd {
-				b.Cols[2].AppendInt(e.order)
-			} else {
-				b.Cols[2].AppendNull()
-			}
-			for i := 3; i < len(b.Cols); i++ {
-				b.Cols[i].AppendNull()
-			}
-			b.AppendEvent(rows.Upsert, 0, 0, false)
+		b, err := w.batchOf(events)
+		if err != nil {
+			return err
 		}
 		var tuple []byte
 		if w.opt.Partitioned {
@@ -213,10 +195,40 @@ func (w *World) writeAdded(a *added) error {
 	return err
 }
 
+// batchOf makes rows of events.
+func (w *World) batchOf(events []event) (*rows.Batch, error) {
+	b := rows.NewBatch(w.def.Schema())
+	for _, e := range events {
+		if w.opt.Strings {
+			var s string
+			if err := json.Unmarshal([]byte(keyText(e.key, true)), &s); err != nil {
+				return nil, err
+			}
+			b.Cols[0].AppendBytes([]byte(s))
+		} else {
+			b.Cols[0].AppendInt(int64(e.key))
+		}
+		b.Cols[1].AppendInt(e.value)
+		if e.hasOrd {
+			b.Cols[2].AppendInt(e.order)
+		} else {
+			b.Cols[2].AppendNull()
+		}
+		for i := 3; i < len(b.Cols); i++ {
+			b.Cols[i].AppendNull()
+		}
+		b.AppendEvent(rows.Upsert, 0, 0, false)
+	}
+	return b, nil
+}
+
 // heldRow is a row of a held file in the model.
 type heldRow struct {
 	event
 	died int64 // offset of the DeletePositions that ended it, -1: none
+	// Of another writer's commit: where it stands in the log, and its row id.
+	theirs    bool
+	place, id int64
 }
 
 // add: H1. Rows of a table without a key live at once.
@@ -232,7 +244,7 @@ func (m *model) add(o *record.OutcomeMessage) error {
 				m.live[int(e.value)] = &version{row: row{e.value, 0}, accepted: o.Offset, published: -1, keep: -1, fresh: true, added: true}
 				continue
 			}
-			all = append(all, &heldRow{e, -1})
+			all = append(all, &heldRow{event: e, died: -1, place: o.Offset})
 		}
 	}
 	if !m.w.opt.NoKey {
@@ -268,17 +280,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		k := x.key
 		valued := x.hasOrd && m.w.opt.Ordered
 		if m.w.shardOf(k) != p {
-			id := -1 - (p*m.w.opt.Keys + k) // see strange
-			last, ok := m.ord[id]
-			if ok && (!valued || x.order < last) {
-				continue
-			}
-			if end, dead := m.tombs[id]; !dead || ok && x.order > last || at >= end.at {
-				delete(m.tombs, id)
-			}
-			if valued {
-				m.ord[id] = x.order
-			}
+			m.takeStrange(x, -1-(p*m.w.opt.Keys+k))
 			continue
 		}
 		m.w.saw["row taken"]++
@@ -290,9 +292,10 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		if cur != nil {
 			place = cur.accepted
 		}
-		wins := !present || at >= place
+		wins := !present || x.place >= place
 		switch {
 		case !present || !ordered:
+		case !valued && x.theirs && cur == nil: // by its place (H13)
 		case !valued:
 			wins = false
 		case x.order != order:
@@ -300,6 +303,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		}
 		if !wins {
 			m.w.saw["added row loses"]++
+			m.diedAt[x.value] = o.Offset
 			if valued && !ordered {
 				m.ord[k] = x.order
 			}
@@ -311,7 +315,11 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		if x.hasOrd && m.w.opt.Ordered {
 			m.ord[k] = x.order
 		}
-		v := &version{row: row{x.value, 0}, accepted: at, published: -1, keep: -1, fresh: true, added: true}
+		v := &version{row: row{x.value, 0}, accepted: x.place, published: -1, keep: -1, fresh: true, added: true}
+		if x.theirs {
+			v.published, v.keep, v.fresh = at, x.id, false
+			m.w.saw["row of another writer taken"]++
+		}
 		delete(m.struck, k)
 		delete(m.tombs, k)
 		delete(m.live, k)
@@ -319,6 +327,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 			m.live[k] = v
 			continue
 		}
+		m.diedAt[x.value] = x.died
 		m.w.saw["struck while held"]++
 		// Who makes the next append takes it for live until this one is accepted, if
 		// the maker of this one did.
@@ -327,6 +336,28 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 			seen = o.Offset
 		}
 		m.struck[k] = struckVersion{v, seen}
-		m.tombs[k] = tomb{o.TimeMs, o.Offset, at}
+		m.tombs[k] = tomb{o.TimeMs, o.Offset, x.place}
+	}
+}
+
+// takeStrange: what a shard that the key is not of knows of it, under an id of its
+// own (see strange).
+func (m *model) takeStrange(x *heldRow, id int) {
+	valued := x.hasOrd && m.w.opt.Ordered
+	last, ok := m.ord[id]
+	end, dead := m.tombs[id]
+	switch {
+	case ok && !valued && x.theirs && dead:
+		if x.place < end.at {
+			return
+		}
+	case ok && (!valued || x.order < last):
+		return
+	}
+	if !dead || ok && valued && x.order > last || x.place >= end.at {
+		delete(m.tombs, id)
+	}
+	if valued {
+		m.ord[id] = x.order
 	}
 }

@@ -66,9 +66,13 @@ type model struct {
 	live     map[int]*version
 	ord      map[int]int64
 	tombs    map[int]tomb
-	ends     []int64 // source ends
-	requests []int64 // request ends, -1: never claimed
-	claimed  []int64 // first claims
+	last     map[int]int64 // the values that lived before this record
+	diedAt   map[int64]int64
+	through  int64         // every change up to here is in the newest commit of ours
+	told     map[int]int64 // by the key change lists and requests that were accepted
+	ends     []int64       // source ends
+	requests []int64       // request ends, -1: never claimed
+	claimed  []int64       // first claims
 	retired  []bool
 	times    map[int64]int64 // table time after each record
 	asked    map[int64]asked // DeleteKeys, by offset
@@ -103,7 +107,7 @@ func (m *model) known(k int, a *record.AppendRows) *version {
 
 func newModel(w *World) *model {
 	m := &model{
-		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, ends: make([]int64, w.opt.Shards),
+		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, told: map[int]int64{}, last: map[int]int64{}, diedAt: map[int64]int64{}, through: -1, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), claimed: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
 		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
 		held: map[int64][]*heldRow{}, free: map[int64]bool{},
@@ -126,7 +130,7 @@ func (m *model) fold() error {
 			switch q := o.Outcome.Numbers[0]; o.Type {
 			case record.TypeDeleteWhere:
 				over = append(over, o)
-			case record.TypeAddFiles, record.TypeAdoptFiles:
+			case record.TypeAddFiles, record.TypeForeignSnapshot, record.TypeAdoptFiles:
 				released = append(released, q)
 			default:
 				settled = append(settled, q)
@@ -174,7 +178,7 @@ func (m *model) fold() error {
 			m.ends[p] = r.To
 		case *record.Cut:
 			m.cuts[o.Offset] = maps.Clone(m.live)
-			m.then[o.Offset] = remembered{maps.Clone(m.ord), maps.Clone(m.tombs)}
+			m.then[o.Offset] = remembered{maps.Clone(m.ord), maps.Clone(m.tombs), maps.Clone(m.told)}
 		case *record.AlterRefs:
 			m.alterRefs(r)
 		case *record.ExpireSnapshots:
@@ -193,6 +197,8 @@ func (m *model) fold() error {
 			err = m.found(o, r)
 		case *record.AddFiles, *record.AdoptFiles:
 			err = m.add(o)
+		case *record.ForeignSnapshot:
+			err = m.foreign(o, r)
 		}
 		for _, x := range over {
 			err = errors.Join(err, m.foundAll(x))
@@ -205,6 +211,7 @@ func (m *model) fold() error {
 			err = errors.Join(err, m.released(o, q))
 		}
 		settled, released = settled[:0], released[:0]
+		m.deaths(o.Offset)
 		if err != nil {
 			return fmt.Errorf("log offset %d: %w", o.Offset, err)
 		}
@@ -270,9 +277,12 @@ func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
 		return err
 	}
 	var counts record.Counts
-	wrote := map[int]bool{}
+	wrote, listed := map[int]bool{}, map[int]bool{}
 	for s := a.SourceFrom; s < a.SourceTo; s++ {
-		m.event(o, a, &m.w.events[p][s], &counts, wrote)
+		e := &m.w.events[p][s]
+		if m.event(o, a, e, &counts, wrote) {
+			listed[e.key] = e.del
+		}
 	}
 	for q := a.RequestFrom; q < a.RequestTo; q++ {
 		if m.held[q] != nil {
@@ -282,8 +292,13 @@ func (m *model) append(o *record.OutcomeMessage, a *record.AppendRows) error {
 			m.answer(o, a, q, &r, &counts, wrote)
 		}
 	}
+	for k, del := range listed {
+		if order, ok := m.ord[k]; ok && del && m.live[k] == nil {
+			m.told[k] = order
+		}
+	}
 	counts.Upserts = int64(len(wrote))
-	if m.w.opt.Imports && m.w.opt.Shards > 1 {
+	if (m.w.opt.Imports || m.w.opt.Foreign) && m.w.opt.Shards > 1 {
 		// Every shard takes every row: what is found of one hangs on what was read of
 		// the other shards' blocks.
 		counts.Deletes, counts.AbsentDeletes, counts.LateIgnored = a.Counts.Deletes, a.Counts.AbsentDeletes, a.Counts.LateIgnored
@@ -342,20 +357,21 @@ func (m *model) late(k int, order int64, has bool) bool {
 	return false
 }
 
-func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, c *record.Counts, wrote map[int]bool) {
+// event folds a source event. It says whether it decided about its key.
+func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, c *record.Counts, wrote map[int]bool) bool {
 	opt := &m.w.opt
 	switch {
 	case e.bad == gap:
-		return
+		return false
 	case e.bad == malformed: // K7: what was lost is counted by kind
 		c.DeadOther++
-		return
+		return false
 	case e.bad == keyless && !opt.NoKey:
 		c.DeadUpserts++
-		return
+		return false
 	case e.bad == keylessDel || e.del && opt.NoKey:
 		c.DeadDeletes++
-		return
+		return false
 	}
 	k := e.key
 	if opt.NoKey {
@@ -365,18 +381,18 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 	if last, ok := m.ord[k]; e.partial && (!ok || !e.hasOrd || !opt.Ordered || e.order >= last) {
 		if extra, ok = m.carried(o, a, k); !ok {
 			c.DeadUpserts++
-			return
+			return false
 		}
 	}
 	c.Events++
 	if m.late(k, e.order, e.hasOrd && opt.Ordered) {
 		c.LateIgnored++
-		return
+		return false
 	}
 	old := m.known(k, a)
 	if e.del {
 		m.delete(o, a, k, c, wrote)
-		return
+		return true
 	}
 	v := &version{row: row{e.value, extra}, accepted: o.Offset, published: -1, keep: -1, fresh: true}
 	if old != nil {
@@ -390,6 +406,7 @@ func (m *model) event(o *record.OutcomeMessage, a *record.AppendRows, e *event, 
 	delete(m.tombs, k)
 	delete(m.struck, k)
 	wrote[k] = true
+	return true
 }
 
 // carried is the value that an event leaves out (K10): that of the version which
@@ -466,6 +483,9 @@ func (m *model) strike(o *record.OutcomeMessage, r *record.DeletePositions) erro
 func (m *model) answer(o *record.OutcomeMessage, a *record.AppendRows, at int64, q *asked, c *record.Counts, wrote map[int]bool) {
 	p := int(a.Shard.Partition)
 	for _, k := range q.keys {
+		if last, ok := m.told[k]; q.hasOrd && (!ok || last < q.order) {
+			m.told[k] = q.order
+		}
 		// Every shard answers for every key: it cannot know whose a key is that it never saw.
 		mine := m.w.shardOf(k) == p
 		switch {
@@ -511,6 +531,11 @@ func (m *model) strange(o *record.OutcomeMessage, a *record.AppendRows, k int, a
 
 // committed learns row ids from the snapshot's files and holds them against C6.
 func (m *model) committed(at int64, c *record.SnapshotCommitted) error {
+	if m.through < 0 {
+		m.through = m.w.tableID
+	} else {
+		m.through = c.Build
+	}
 	if c.SnapshotID == 0 {
 		return nil
 	}

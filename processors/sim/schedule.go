@@ -53,6 +53,9 @@ func (w *World) step() error {
 	if w.opt.Imports && w.rng.Intn(25) == 0 {
 		return w.addSome()
 	}
+	if w.opt.Foreign && w.rng.Intn(20) == 0 {
+		return w.foreignStep()
+	}
 	if w.opt.Time && w.rng.Intn(12) == 0 {
 		return w.timeStep()
 	}
@@ -330,10 +333,14 @@ func (w *World) publish(m *member, faulty bool) error {
 	if faulty {
 		w.faults = 1 + w.rng.Intn(3)
 	}
-	res, err := publisher.New(publisher.Config{Store: w.mem, Bodies: w.bodies, Logger: w.logger}).Publish(w.ctx, f)
+	p := w.publisher()
+	res, err := p.Publish(w.ctx, f)
 	w.faults = 0
 	if err != nil {
 		w.saw["publish failed"]++
+		if w.opt.Foreign && !errors.Is(err, errInjected) {
+			return w.told(m, p, err)
+		}
 		if !errors.Is(err, errInjected) {
 			if w.behind(m) {
 				return nil // another member published what this one has not read
@@ -418,6 +425,11 @@ func (w *World) quiesce() error {
 				return err
 			}
 			busy = true
+		} else if w.opt.Foreign {
+			if err := w.look(w.members[0]); err != nil {
+				return err
+			}
+			busy = busy || len(w.members[0].net.queue) > 0
 		}
 		if err := w.finishJobs(); err != nil {
 			return err

@@ -66,6 +66,8 @@ var shapes = []struct {
 	{"time-many", Options{Shards: 2, Keys: 24, Steps: 3000, Strings: true, Crashes: true, TwoOwners: true, Jobs: true, Partitioned: true, Time: true, FlushEvery: 3}},
 	{"time-garbage", Options{Shards: 2, Keys: 9, Steps: 1500, Crashes: true, TwoOwners: true, Jobs: true, Time: true, Garbage: true, FlushEvery: 3}},
 	{"time-where", Options{Shards: 2, Keys: 12, Steps: 1500, Crashes: true, Jobs: true, Time: true, Where: true, FlushEvery: 4}},
+	{"time-ordered", Options{Shards: 1, Keys: 7, Steps: 1200, Ordered: true, Requests: true, Crashes: true, TwoOwners: true, Jobs: true, Time: true, Undo: true, FlushEvery: 3}},
+	{"time-strikes", Options{Shards: 2, Keys: 12, Steps: 1500, Ordered: true, Crashes: true, Jobs: true, Time: true, Undo: true, FlushEvery: 4}},
 	{"where-imports", Options{Shards: 1, Keys: 7, Steps: 1200, Ordered: true, Crashes: true, TwoOwners: true, Requests: true, Jobs: true, Where: true, Imports: true, FlushEvery: 4}},
 	{"specs", Options{Shards: 2, Keys: 9, Steps: 1200, Jobs: true, Respec: true, Time: true, FlushEvery: 4}},
 	{"specs-faults", Options{Shards: 2, Keys: 9, Steps: 1200, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Away: true, Columns: true, Requests: true, Jobs: true, Imports: true, Partitioned: true, Respec: true, FlushEvery: 3}},
@@ -91,7 +93,7 @@ var wanted = []string{
 	"retained snapshot read again", "rejected DeletePositions: no base", "deletion failed",
 	"accepted AddFiles", "row taken", "added row loses", "added row replaces", "struck while held", "files released", "added row ended by another shard",
 	"accepted SplitPartition", "accepted ExtendTree", "rejected PlanJobs: not a leaf", "rejected SplitPartition: file taken", "struck beside what moved", "part of a file moved",
-	"tombstone kept for added files", "accepted AlterSpec", "accepted AdoptFiles",
+	"tombstone kept for added files", "accepted AlterSpec", "accepted AdoptFiles", "remembered by a dead row", "forgotten with a compaction",
 }
 
 func TestSeeds(t *testing.T) {

@@ -35,10 +35,42 @@ func (w *World) timeStep() error {
 	case 4:
 		return w.enqueue(m, &record.ExpireSnapshots{BeforeMs: w.now, KeepLast: int64(2 + w.rng.Intn(4))})
 	}
+	if w.opt.Undo {
+		return w.undo(m)
+	}
 	if t.Pending != nil && w.rng.Intn(8) > 0 {
 		return nil // mostly it is waited for
 	}
 	return w.rollBack(m, t, snapshot)
+}
+
+// undo is a user who waits for what is pending, and asks for a rollback to one of
+// the newest snapshots. It comes to the log at once.
+func (w *World) undo(m *member) error {
+	arrive := func() error {
+		for len(m.net.queue) > 0 {
+			m.net.deliver()
+		}
+		return m.apply(1 << 20)
+	}
+	if err := arrive(); err != nil {
+		return err
+	}
+	if err := w.publish(m, false); err != nil {
+		return err
+	}
+	if err := arrive(); err != nil {
+		return err
+	}
+	t, err := m.store.Table(tableName)
+	if err != nil || t == nil || t.Pending != nil || len(t.Snapshots) == 0 || w.rng.Intn(3) > 0 {
+		return err // it was only published
+	}
+	n := len(t.Snapshots)
+	if err := w.rollBack(m, t, t.Snapshots[n-1-w.rng.Intn(min(n, 4))].ID); err != nil {
+		return err
+	}
+	return arrive()
 }
 
 // rollBack asks for a rollback, as a node does that has the table's state.
@@ -110,6 +142,7 @@ func (w *World) rewind(cfg ingest.Config) (err error) {
 type remembered struct {
 	ord   map[int]int64
 	tombs map[int]tomb
+	told  map[int]int64
 }
 
 func (m *model) alterRefs(r *record.AlterRefs) {
@@ -141,14 +174,45 @@ func (m *model) rollback(r *record.Rollback) error {
 		return fmt.Errorf("a rollback to the cut at %d, which never was", r.Build)
 	}
 	for q := range m.asked {
+		if m.done[q] {
+			continue
+		}
 		return fmt.Errorf("a rollback while the request at %d is open", q)
 	}
 	if differ(rowsOf(m.live), rowsOf(m.cuts[r.Build])) != "equal" {
 		m.w.saw["rows undone"]++
 	}
 	m.live = maps.Clone(m.cuts[r.Build])
-	m.ord, m.tombs = maps.Clone(then.ord), maps.Clone(then.tombs)
+	m.ord, m.tombs, m.told = maps.Clone(then.ord), maps.Clone(then.tombs), maps.Clone(then.told)
 	m.struck = map[int]struckVersion{}
+	return m.recall(r.Build)
+}
+
+// recall: G12. What is remembered of a deleted key lies in lists and requests, or in
+// the dead rows of the target's files. Where they were compacted away it is lost.
+func (m *model) recall(build int64) error {
+	if !m.w.opt.Ordered {
+		return nil
+	}
+	for _, k := range slices.Sorted(maps.Keys(m.tombs)) {
+		want, had := m.ord[k]
+		best, known := m.told[k]
+		if row, has := m.w.snapshots[build].dead[k]; has && (!known || row > best) {
+			best, known = row, true
+			m.w.saw["remembered by a dead row"]++
+		}
+		switch {
+		case known && (!had || best > want):
+			return fmt.Errorf("key %d: %d stands in lists, requests or dead rows of the cut at %d, and nothing was remembered", k, best, build)
+		case !known && had:
+			m.w.saw["forgotten with a compaction"]++
+			delete(m.ord, k)
+			delete(m.tombs, k)
+		case known && best < want:
+			m.w.saw["forgotten with a compaction"]++
+			m.ord[k] = best
+		}
+	}
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/varve-io/varve/processors/collector"
 	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/processors/ingest"
+	"github.com/varve-io/varve/processors/publisher/remotetest"
 	"github.com/varve-io/varve/processors/state"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
@@ -51,8 +52,10 @@ type Options struct {
 	Where       bool // find jobs
 	Tree        bool // leaves of the tree of key ranges are split, with Jobs
 	Imports     bool // files enter by AddFiles
+	Undo        bool // rollbacks are waited for, with Time
 	Adopt       bool // with Imports: files of others, with dead rows, by AdoptFiles
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
+	Foreign     bool // the catalog is an outside one, and another writer commits to the table
 	Time        bool // snapshots are tagged, expired, and rolled back to
 	FlushEvery  int  // events that fill a buffer
 	Trace       io.Writer
@@ -114,7 +117,10 @@ type World struct {
 	findings   map[int64]*finding      // by the offset of the DeleteWhere
 	adding     []*added                // files that are written and not asked for
 	added      map[int64]*added        // AddFiles by log offset
-	struck     map[int64][]int64       // values whose rows a DeletePositions names, by its offset
+	cat        *remotetest.Catalog
+	plan       *theirPlan                      // what another writer is about to commit
+	heads      map[int64]map[string]*theirFile // what snapshots list, by their id
+	struck     map[int64][]int64               // values whose rows a DeletePositions names, by its offset
 }
 
 // network holds appends on their way to the log, in their sender's order. It
@@ -245,6 +251,10 @@ func NewWorld(opt Options) (*World, error) {
 		opt: opt, rng: rand.New(rand.NewSource(opt.Seed)), ctx: context.Background(), now: 1_700_000_000_000,
 		mem: objstore.NewMem(), gone: objstore.NewMem(), published: map[int64]*record.SnapshotCommitted{}, saw: map[string]int{}, asked: map[int64]asked{}, added: map[int64]*added{},
 		logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	if opt.Foreign {
+		w.cat, w.heads = remotetest.New(), map[int64]map[string]*theirFile{}
+		w.cat.Before, w.cat.After = w.catalogFault, w.catalogFault
 	}
 	w.bodies = processors.NewBodies(w.mem, "sim")
 	w.bodies.AtOnce = 1 // a seed goes one way

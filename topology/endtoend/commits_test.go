@@ -437,7 +437,7 @@ func (d *driver) measure() *footprint {
 	}
 	slices.Sort(want)
 	for _, engine := range readers.All {
-		if readers.Available(engine) != nil && os.Getenv("VARVE_REQUIRE_READERS") != "1" {
+		if readers.Available(engine) != nil && !readers.Wanted() {
 			continue
 		}
 		began := time.Now()

@@ -12,6 +12,5 @@
 // VARVE_KILLS (kills on the embedded broker; a third of them on Kafka),
 // VARVE_COMMITS (commits of the long-run test), VARVE_CLUSTER_STEPS (what goes
 // wrong in TestCluster, whose figures -v shows), VARVE_FIXTURES (events of other
-// systems), VARVE_REQUIRE_KAFKA=1, VARVE_REQUIRE_S3=1, VARVE_REQUIRE_CATALOG=1
-// and VARVE_REQUIRE_READERS=1 (absent servers and readers are failures).
+// systems), VARVE_SERVERS=1 (tests with real servers and foreign readers run).
 package endtoend

@@ -167,6 +167,9 @@ func Available(engine Engine) error {
 	if engine == IcebergGo {
 		return nil
 	}
+	if !Wanted() {
+		return fmt.Errorf("%w: %s is another process; VARVE_SERVERS=1 or VARVE_REQUIRE_READERS=1 runs it", ErrAbsent, engine)
+	}
 	if _, err := os.Stat(filepath.Join(FolderOf(engine), "installed.txt")); err != nil {
 		script := "install.sh"
 		if slices.Contains(Slow, engine) {
@@ -177,14 +180,19 @@ func Available(engine Engine) error {
 	return nil
 }
 
-// Need skips the test when an engine is not installed, or fails it where
-// VARVE_REQUIRE_READERS is 1.
+// Wanted says whether the readers that are processes of their own shall run.
+func Wanted() bool {
+	return os.Getenv("VARVE_SERVERS") == "1" || os.Getenv("VARVE_REQUIRE_READERS") == "1"
+}
+
+// Need fails the test when an engine is not installed, and skips it where
+// neither VARVE_SERVERS nor VARVE_REQUIRE_READERS is 1.
 func Need(tb testing.TB, engine Engine) {
 	tb.Helper()
 	err := Available(engine)
 	switch {
 	case err == nil:
-	case os.Getenv("VARVE_REQUIRE_READERS") == "1":
+	case Wanted():
 		tb.Fatal(err)
 	default:
 		tb.Skip(err)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// RequireCatalogEnv, set to 1, makes a missing REST catalog a failure instead of a skip.
+	// RequireCatalogEnv, set to 1, asks for the tests that need a REST catalog.
 	RequireCatalogEnv = "VARVE_REQUIRE_CATALOG"
 
 	catalogVersion = "1.10.0"
@@ -31,20 +31,14 @@ type Catalog struct {
 }
 
 // StartCatalog starts Iceberg's reference REST catalog on 127.0.0.1 for tables under the warehouse, a location,
-// and ends it with the test. More of its properties are given as key=value: S3.CatalogProperties for a warehouse there. Where it is not installed, or with -short, the test is skipped with a message; with
-// VARVE_REQUIRE_CATALOG=1 it fails instead.
+// and ends it with the test. More of its properties are given as key=value: S3.CatalogProperties for a warehouse there. The test is skipped unless
+// VARVE_SERVERS or VARVE_REQUIRE_CATALOG is 1, and fails where the catalog is not installed.
 func StartCatalog(t testing.TB, warehouse string, properties ...string) *Catalog {
 	t.Helper()
-	required := os.Getenv(RequireCatalogEnv) == "1"
-	if testing.Short() && !required {
-		t.Skip("skipped with -short: needs Iceberg's REST catalog")
-	}
+	Wanted(t, RequireCatalogEnv, "Iceberg's REST catalog")
 	java, dir, err := catalogTools()
 	if err != nil {
-		if required {
-			t.Fatalf("%v (%s=1 makes this a failure)", err, RequireCatalogEnv)
-		}
-		t.Skip(err.Error())
+		t.Fatal(err)
 	}
 	data := t.TempDir()
 	// One connection: of two, one was seen to keep a reader's lock for ever, and

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// RequirePostgresEnv, set to 1, makes a missing PostgreSQL a failure instead of a skip.
+// RequirePostgresEnv, set to 1, asks for the tests that need PostgreSQL.
 const RequirePostgresEnv = "VARVE_REQUIRE_POSTGRES"
 
 // PostgresPassword is the password of the user "catalog" of a Postgres.
@@ -26,21 +26,15 @@ type Postgres struct {
 }
 
 // StartPostgres starts an empty PostgreSQL server on 127.0.0.1 for the user
-// "catalog", and ends it with the test. Where PostgreSQL is
-// not installed, or with -short, the test is skipped with a message; with
-// VARVE_REQUIRE_POSTGRES=1 it fails instead.
+// "catalog", and ends it with the test. The test is
+// skipped unless VARVE_SERVERS or VARVE_REQUIRE_POSTGRES is 1, and fails where
+// PostgreSQL is not installed.
 func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
-	required := os.Getenv(RequirePostgresEnv) == "1"
-	if testing.Short() && !required {
-		t.Skip("skipped with -short: needs PostgreSQL")
-	}
+	Wanted(t, RequirePostgresEnv, "PostgreSQL")
 	bin, err := postgresTools()
 	if err != nil {
-		if required {
-			t.Fatalf("%v (%s=1 makes this a failure)", err, RequirePostgresEnv)
-		}
-		t.Skip(err.Error())
+		t.Fatal(err)
 	}
 	ports, err := freePorts(1)
 	if err != nil {

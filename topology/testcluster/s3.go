@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// RequireS3Env, set to 1, makes a missing S3 gateway a failure instead of a skip.
+	// RequireS3Env, set to 1, asks for the tests that need an S3 gateway.
 	RequireS3Env = "VARVE_REQUIRE_S3"
 
 	s3Version = "1.8.0"
@@ -34,17 +34,14 @@ type S3 struct {
 }
 
 // StartS3 starts an S3 gateway with the bucket S3Bucket, sets the AWS_ variables of the process to its account, and
-// ends it with the test. Where it is not installed the test is skipped with a message; with VARVE_REQUIRE_S3=1 it
-// fails instead.
+// ends it with the test. The test is skipped unless VARVE_SERVERS or VARVE_REQUIRE_S3 is 1, and fails
+// where the gateway is not installed.
 func StartS3(t testing.TB) *S3 {
 	t.Helper()
-	required := os.Getenv(RequireS3Env) == "1"
+	Wanted(t, RequireS3Env, "an S3 gateway")
 	binary, err := s3Tool()
 	if err != nil {
-		if required {
-			t.Fatalf("%v (%s=1 makes this a failure)", err, RequireS3Env)
-		}
-		t.Skip(err.Error())
+		t.Fatal(err)
 	}
 	dir, err := os.MkdirTemp(os.Getenv(DirEnv), "varve-s3-")
 	if err != nil {

@@ -24,7 +24,11 @@ import (
 const (
 	// ToolsEnv names the folder of installed test tools; the default is varve-test in the user's cache folder.
 	ToolsEnv = "VARVE_TEST_TOOLS"
-	// RequireEnv, set to 1, makes a missing Kafka a failure instead of a skip.
+	// ServersEnv, set to 1, runs the tests that start real servers and foreign readers; one that is not installed is
+	// then a failure. Without it they are skipped. VARVE_REQUIRE_KAFKA, _S3, _CATALOG, _POSTGRES and _READERS ask for
+	// one kind alone.
+	ServersEnv = "VARVE_SERVERS"
+	// RequireEnv, set to 1, asks for the tests that need a Kafka.
 	RequireEnv = "VARVE_REQUIRE_KAFKA"
 
 	// DirEnv names the folder for the nodes' data; the default is in memory where that has 4 GiB free, else the
@@ -58,11 +62,19 @@ type node struct {
 	process
 }
 
-// Start starts a Kafka of 1 or 3 nodes, waits until it answers, and ends it with the test. Where Kafka is not
-// installed, or with -short, the test is skipped with a message; with VARVE_REQUIRE_KAFKA=1 it fails instead.
+// Start starts a Kafka of 1 or 3 nodes, waits until it answers, and ends it with the test. The test is
+// skipped unless VARVE_SERVERS or VARVE_REQUIRE_KAFKA is 1, and fails where Kafka is not installed.
 func Start(t testing.TB, nodes int) *Cluster {
 	t.Helper()
 	return begin(t, nodes, nil)
+}
+
+// Wanted skips a test that needs a server unless ServersEnv or the server's own variable asks for it.
+func Wanted(t testing.TB, own, what string) {
+	t.Helper()
+	if os.Getenv(ServersEnv) != "1" && os.Getenv(own) != "1" {
+		t.Skipf("skipped: needs %s (%s=1 or %s=1 runs this test)", what, ServersEnv, own)
+	}
 }
 
 func begin(t testing.TB, nodes int, s *secure) *Cluster {
@@ -70,16 +82,10 @@ func begin(t testing.TB, nodes int, s *secure) *Cluster {
 	if nodes != 1 && nodes != 3 {
 		t.Fatalf("testcluster: %d nodes: 1 or 3", nodes)
 	}
-	required := os.Getenv(RequireEnv) == "1"
-	if testing.Short() && !required {
-		t.Skip("skipped with -short: needs a real Apache Kafka")
-	}
+	Wanted(t, RequireEnv, "a real Apache Kafka")
 	java, lib, err := tools()
 	if err != nil {
-		if required {
-			t.Fatalf("%v (%s=1 makes this a failure)", err, RequireEnv)
-		}
-		t.Skip(err.Error())
+		t.Fatal(err)
 	}
 	base := dataDir(t)
 	var cause error

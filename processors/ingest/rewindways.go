@@ -1,0 +1,88 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/varve-io/varve/processors"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/record"
+)
+
+// way is a job that was completed at the target of a rollback.
+type way struct {
+	moved
+	outputs int
+}
+
+// RewindMs is how long before a rollback's target decided entries are of use to a
+// Rewind, in ms of table time.
+func RewindMs(def *schemas.Definition) int64 {
+	if def.Order.Kind == schemas.OrderNone {
+		return movedMs
+	}
+	return max(movedMs, def.TombstoneTTLMs)
+}
+
+// completed notes the jobs of a CompleteJob. A block may still name a file from
+// before them (P2).
+func (w *Rewind) completed(ctx context.Context, d *processors.Decided) error {
+	m := &d.Outcome
+	if m.TimeMs < w.timeMs-movedMs {
+		return nil
+	}
+	v, err := w.s.content(ctx, d)
+	if err != nil {
+		return err
+	}
+	items := v.(*record.CompleteJob).Items
+	rejected, err := m.Outcome.Rejected(len(items))
+	if err != nil {
+		return err
+	}
+	if len(m.Outcome.Numbers) < 3 {
+		return fmt.Errorf("the outcome of completed jobs has %d numbers, not 3", len(m.Outcome.Numbers))
+	}
+	next := uint64(m.Outcome.Numbers[2])
+	for i := range items {
+		if rejected[i] {
+			continue
+		}
+		w.ways = append(w.ways, way{moved{Map: items[i].Map, First: next, At: m.Offset, TimeMs: m.TimeMs}, len(items[i].Outputs)})
+		next += uint64(len(items[i].Outputs))
+	}
+	return nil
+}
+
+// lead makes the ways known that lead to the files of the target, through other
+// jobs too. Of a file that is not listed nothing else is known or needed.
+func (w *Rewind) lead(ctx context.Context) error {
+	files := w.s.side.Files
+	for i := len(w.ways) - 1; i >= 0; i-- {
+		x := &w.ways[i]
+		leads := false
+		for n := range x.outputs {
+			_, known := files[x.First+uint64(n)]
+			leads = leads || known
+		}
+		if !leads {
+			continue
+		}
+		fwd, err := w.s.openMap(ctx, &x.Map)
+		if err != nil {
+			return err
+		}
+		for n := range fwd.Inputs() {
+			in := &fwd.Inputs()[n]
+			f, known := files[in.File]
+			if !known {
+				f = fileInfo{Epoch: -1, FirstRow: -1}
+			}
+			to := x.moved
+			to.Lo, to.Hi = in.Lo, in.Hi
+			f.Moved = f.withMove(to)
+			files[in.File] = f
+		}
+	}
+	return nil
+}
