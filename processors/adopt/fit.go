@@ -186,14 +186,14 @@ func (t *Table) fits(ctx context.Context, d *schemas.Definition, f *File, out *r
 func (t *Table) fitsColumns(d *schemas.Definition, f *File, file *rows.File) error {
 	ours := d.Schema()
 	if !file.HasFieldIDs() {
-		return refuse("it has no field ids, so that readers would have to take its columns by their names; write it anew, or bring its rows in with \"varve table import %s FILE\"", d.Name)
+		return refuse("it has no field ids, so that readers would have to take its columns by their names; %s", instead(d))
 	}
 	for _, x := range [...]struct {
 		id   int32
 		name string
 	}{{schemas.RowIDField, schemas.RowIDColumn}, {schemas.LastSeqField, schemas.LastSeqName}, {schemas.OrderField, schemas.OrderColumn}} {
 		if file.Has(x.id) {
-			return refuse("it has a column %s, whose values are of the table that it is from; bring its rows in with \"varve table import %s FILE\"", x.name, d.Name)
+			return refuse("it has a column %s, whose values are of the table that it is from; %s", x.name, instead(d))
 		}
 	}
 	readable := map[int32]bool{}
@@ -236,6 +236,12 @@ func (t *Table) fitsColumns(d *schemas.Definition, f *File, file *rows.File) err
 		}
 	}
 	return nil
+}
+
+// instead is the way in for rows whose files cannot be taken. The files alone are
+// not: they have the dead rows, too.
+func instead(d *schemas.Definition) string {
+	return fmt.Sprintf("have an engine write the rows that the table has (SELECT) to Parquet files, and bring those in with \"varve table import %s FILE\"", d.Name)
 }
 
 // partition finds the spec of ours by whose terms the file is of one partition.
