@@ -218,6 +218,11 @@ func (t *Table) fitsColumns(d *schemas.Definition, f *File, file *rows.File) err
 			return refuse("it has no column %q, which table %s requires", x.Name, d.Name)
 		}
 	}
+	for _, id := range d.Key {
+		if n, ok := countOf(f.NullCounts, id); ok && n > 0 {
+			return refuse("%d of its rows have no %q, which is of the key of table %s", n, ours.Fields[ours.ByID(id)].Name, d.Name)
+		}
+	}
 	// Files that were taken from Hive have identity partition columns in their
 	// metadata alone.
 	spec := t.Spec(f.SpecID)
@@ -305,16 +310,18 @@ func terms(s *schemas.Spec) (n int) {
 	return n
 }
 
+// countOf is what a manifest counts of a column; ok is false where it says nothing.
+func countOf(in []iceberg.IDCount, id int32) (n int64, ok bool) {
+	i, found := slices.BinarySearchFunc(in, id, func(c iceberg.IDCount, id int32) int { return int(c.ID) - int(id) })
+	if !found || in[i].Count < 0 {
+		return 0, false
+	}
+	return in[i].Count, true
+}
+
 // metrics are what the file's manifest says of columns of ours.
 func metrics(f *File, path string, ours *schemas.Schema) record.FileMetrics {
 	out := record.FileMetrics{ID: record.MetricsID(record.PathName(path)), SplitOffsets: slices.Clone(f.SplitOffsets)}
-	count := func(in []iceberg.IDCount, id int32) (int64, bool) {
-		i, found := slices.BinarySearchFunc(in, id, func(c iceberg.IDCount, id int32) int { return int(c.ID) - int(id) })
-		if !found || in[i].Count < 0 {
-			return 0, false
-		}
-		return in[i].Count, true
-	}
 	bound := func(in []iceberg.IDBytes, id int32, to schemas.Type) ([]byte, bool) {
 		i, found := slices.BinarySearchFunc(in, id, func(b iceberg.IDBytes, id int32) int { return int(b.ID) - int(id) })
 		if !found {
@@ -332,13 +339,13 @@ func metrics(f *File, path string, ours *schemas.Schema) record.FileMetrics {
 	for _, id := range ids {
 		m := record.ColumnMetrics{FieldID: id, NaNs: -1}
 		var whole [3]bool
-		m.Bytes, whole[0] = count(f.ColumnSizes, id)
-		m.Values, whole[1] = count(f.ValueCounts, id)
-		m.Nulls, whole[2] = count(f.NullCounts, id)
+		m.Bytes, whole[0] = countOf(f.ColumnSizes, id)
+		m.Values, whole[1] = countOf(f.ValueCounts, id)
+		m.Nulls, whole[2] = countOf(f.NullCounts, id)
 		if whole != [3]bool{true, true, true} {
 			continue // what is not known is not told
 		}
-		if n, ok := count(f.NaNCounts, id); ok {
+		if n, ok := countOf(f.NaNCounts, id); ok {
 			m.NaNs = n
 		}
 		to := ours.Fields[ours.ByID(id)].Type

@@ -117,8 +117,11 @@ func TestCheckRefused(t *testing.T) {
 		"rows":           {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id).Records = 3 }, "it has 2 rows, its manifest says 3"},
 		"bytes":          {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id).Bytes++ }, "its manifest says"},
 		"spec":           {func(w *world) { w.parquet("a", 5, nil, rows.Extra{}, id) }, "partitioned by spec 5"},
-		"lost":           {func(w *world) { w.data("a", 2, 1, nil) }, "is not there"},
-		"elsewhere":      {func(w *world) { w.data("a", 2, 1, nil); w.table.Files[0].Path = "s3://elsewhere/a" }, "does not lie in the warehouse"},
+		"keys that are null": {func(w *world) {
+			w.parquet("a", 0, nil, rows.Extra{}, id).NullCounts = []iceberg.IDCount{{ID: 1, Count: 1}}
+		}, `1 of its rows have no "id"`},
+		"lost":      {func(w *world) { w.data("a", 2, 1, nil) }, "is not there"},
+		"elsewhere": {func(w *world) { w.data("a", 2, 1, nil); w.table.Files[0].Path = "s3://elsewhere/a" }, "does not lie in the warehouse"},
 		"in its partition alone": {func(w *world) {
 			w.table.specs[8] = &schemas.Spec{ID: 8, Fields: []schemas.PartitionField{{SourceID: 2, FieldID: 1003, Name: "name", Transform: schemas.Identity}}}
 			w.parquet("a", 8, schemas.EncodeTuple([][]byte{[]byte("a")}), rows.Extra{}, id)
@@ -185,5 +188,37 @@ func TestMetadataOf(t *testing.T) {
 	}
 	if _, err := Read(t.Context(), w.store, What{Location: w.store.Location("lost.metadata.json")}); !errors.Is(err, ErrTable) {
 		t.Errorf("a lost one: %v", err)
+	}
+}
+
+// TestChoose: which snapshot is meant, and by which schema it is read.
+func TestChoose(t *testing.T) {
+	meta, err := iceberg.ParseOldMetadata([]byte(`{"format-version":2,"table-uuid":"u","location":"file:///t","last-sequence-number":3,"last-updated-ms":5,"last-column-id":2,
+ "schemas":[{"schema-id":0,"type":"struct","fields":[]},{"schema-id":1,"type":"struct","fields":[]}],"current-schema-id":1,"partition-specs":[{"spec-id":0,"fields":[]}],"default-spec-id":0,
+ "current-snapshot-id":13,"refs":{"main":{"snapshot-id":13,"type":"branch"},"side":{"snapshot-id":12,"type":"branch"},"tag":{"snapshot-id":11,"type":"tag"}},
+ "snapshots":[{"snapshot-id":11,"sequence-number":1,"timestamp-ms":1,"schema-id":0,"manifest-list":"l"},{"snapshot-id":12,"sequence-number":2,"timestamp-ms":2,"schema-id":0,"manifest-list":"l"},
+  {"snapshot-id":13,"sequence-number":3,"timestamp-ms":3,"manifest-list":"l"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what         What
+		id, schemaID int64
+	}{
+		{What{}, 13, 1}, {What{Ref: "main"}, 13, 1}, {What{Ref: "side"}, 12, 1}, {What{Ref: "tag"}, 11, 0}, {What{Snapshot: 12}, 12, 0}, {What{Snapshot: 13}, 13, 1},
+	} {
+		s, schemaID, err := choose(meta, c.what)
+		if err != nil || s.ID != c.id || schemaID != c.schemaID {
+			t.Errorf("%+v: %+v, %d, %v", c.what, s, schemaID, err)
+		}
+	}
+	for _, what := range []What{{Ref: "gone"}, {Snapshot: 9}} {
+		if _, _, err := choose(meta, what); err == nil {
+			t.Errorf("%+v is found", what)
+		}
+	}
+	meta.CurrentSnapshot, meta.Refs = nil, nil
+	if s, schemaID, err := choose(meta, What{}); s != nil || schemaID != 1 || err != nil {
+		t.Errorf("an empty table: %+v, %d, %v", s, schemaID, err)
 	}
 }
