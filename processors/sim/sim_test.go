@@ -199,27 +199,34 @@ func runSeed(opt Options) (*World, error) {
 
 // TestSameSeedSameWorld: a failing seed is of use only when it fails again.
 func TestSameSeedSameWorld(t *testing.T) {
+	seeds := int64(2)
+	if testing.Short() {
+		seeds = 1
+	}
 	for _, s := range shapes {
-		for seed := range int64(2) {
-			var first string
-			for range 2 {
-				opt := s.opt
-				opt.Seed = seed
-				w, err := runSeed(opt)
-				if err != nil {
-					t.Fatalf("%s, seed %d: %v", s.name, seed, err)
-				}
-				var story strings.Builder
-				for i := range w.decided {
-					o := &w.decided[i].Outcome
-					fmt.Fprintln(&story, o.Offset, o.TimeMs, o.Type, o.Outcome.Code, o.Outcome.Reason)
-				}
-				if first == "" {
-					first = story.String()
-				} else if first != story.String() {
-					t.Fatalf("%s: seed %d went two ways", s.name, seed)
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range seeds {
+				var first string
+				for range 2 {
+					opt := s.opt
+					opt.Seed = seed
+					w, err := runSeed(opt)
+					if err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					var story strings.Builder
+					for i := range w.decided {
+						o := &w.decided[i].Outcome
+						fmt.Fprintln(&story, o.Offset, o.TimeMs, o.Type, o.Outcome.Code, o.Outcome.Reason)
+					}
+					if first == "" {
+						first = story.String()
+					} else if first != story.String() {
+						t.Fatalf("seed %d went two ways", seed)
+					}
 				}
 			}
-		}
+		})
 	}
 }
