@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/varve-io/varve/processors/adopt"
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
@@ -17,13 +19,14 @@ import (
 const (
 	adoptItems = 1000
 	adoptBytes = 4 << 20 // of dead positions
-	// Rows whose keys a shard takes at a time: what it holds in memory (H6).
-	adoptRows = 4 << 20
+	// Rows whose keys a shard takes at a time: what it holds in memory (H6), unless
+	// one file has more.
+	adoptRows = 1 << 20
 )
 
 // ErrOwnTable marks a table of this deployment that was asked for as another
 // program's.
-var ErrOwnTable = errors.New("it is a table of this deployment")
+var ErrOwnTable = errors.New("table of this deployment")
 
 // Adopted is what was taken of another Iceberg table.
 type Adopted struct {
@@ -44,9 +47,12 @@ func (n *Conn) ReadIceberg(ctx context.Context, what adopt.What) (*adopt.Table, 
 		return nil, err
 	}
 	for _, t := range tables {
-		at := t.Definition.Location
-		if key, ok := n.store.Key(src.Location); src.Location == at || ok && n.store.Location(key) == at {
-			return nil, fmt.Errorf("%s: %w, %s, and what it compacts it deletes: its files cannot be of two tables", src.Metadata, ErrOwnTable, t.Name)
+		at := t.Definition.Location + "/data/"
+		for i := range src.Files {
+			key, ok := n.store.Key(src.Files[i].Path)
+			if name, here := strings.CutPrefix(n.store.Location(key), at); ok && here && schemas.IsDataFileName(name) {
+				return nil, fmt.Errorf("%s: %s is of a %w, %s, which deletes it once it is compacted: it cannot be of two tables", src.Metadata, src.Files[i].Path, ErrOwnTable, t.Name)
+			}
 		}
 	}
 	return src, nil

@@ -22,6 +22,9 @@ type RemoteFacts struct {
 	URI       string `json:"uri"`
 	Warehouse string `json:"warehouse,omitempty"`
 	Prefix    string `json:"prefix,omitempty"`
+	// How requests are signed.
+	SigningRegion string `json:"signing_region,omitempty"`
+	SigningName   string `json:"signing_name,omitempty"`
 }
 
 // OutsideCatalog is a catalog that other programs write to as well.
@@ -64,8 +67,8 @@ func checkOutside(o *restclient.Options) error {
 	if !sqlcat.IsURI(o.URI) {
 		return restclient.CheckOptions(*o)
 	}
-	if o.Token != "" || o.Prefix != "" || len(o.Headers) > 0 {
-		return fmt.Errorf("%w: a catalog in PostgreSQL takes no access token, prefix or headers; its login is the credential user:password", restclient.ErrOptions)
+	if o.Token != "" || o.Prefix != "" || len(o.Headers) > 0 || o.SigningRegion != "" || o.SigningName != "" {
+		return fmt.Errorf("%w: a catalog in PostgreSQL takes no access token, prefix, headers or signatures; its login is the credential user:password", restclient.ErrOptions)
 	}
 	return sqlcat.CheckOptions(sqlOptions(o, nil))
 }
@@ -88,7 +91,7 @@ func (n *Node) openRemote(ctx context.Context, old *nodeFile) error {
 		}
 		return nil
 	}
-	n.publishes = &RemoteFacts{URI: o.URI, Warehouse: o.Warehouse, Prefix: o.Prefix}
+	n.publishes = &RemoteFacts{URI: o.URI, Warehouse: o.Warehouse, Prefix: o.Prefix, SigningRegion: o.SigningRegion, SigningName: o.SigningName}
 	if !n.has(RolePublisher) {
 		return nil
 	}

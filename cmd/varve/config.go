@@ -64,16 +64,18 @@ type fileConfig struct {
 
 // catalogConfig is where tables are published.
 type catalogConfig struct {
-	Type       string            `yaml:"type"`
-	URI        string            `yaml:"uri"`
-	Warehouse  string            `yaml:"warehouse"`
-	Prefix     string            `yaml:"prefix"`
-	Token      string            `yaml:"token"`
-	Credential string            `yaml:"credential"`
-	TokenURI   string            `yaml:"token_uri"`
-	Scope      string            `yaml:"scope"`
-	Headers    map[string]string `yaml:"headers"`
-	CAFile     string            `yaml:"ca_file"`
+	Type          string            `yaml:"type"`
+	URI           string            `yaml:"uri"`
+	Warehouse     string            `yaml:"warehouse"`
+	Prefix        string            `yaml:"prefix"`
+	Token         string            `yaml:"token"`
+	Credential    string            `yaml:"credential"`
+	TokenURI      string            `yaml:"token_uri"`
+	Scope         string            `yaml:"scope"`
+	SigningRegion string            `yaml:"signing_region"`
+	SigningName   string            `yaml:"signing_name"`
+	Headers       map[string]string `yaml:"headers"`
+	CAFile        string            `yaml:"ca_file"`
 }
 
 type tableConfig struct {

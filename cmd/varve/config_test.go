@@ -80,7 +80,10 @@ func TestConfigErrors(t *testing.T) {
 		{"twice", "tables: [{name: t, key: [id]}, {name: t, key: [id]}]\n", "twice"},
 		{"format", "tables: [{name: t, key: [id], source: {format: debezium-jsn}}]\n", `did you mean "debezium-json"`},
 		{"partition", "tables: [{name: t, key: [id], partition_by: ['bucket(id)']}]\n", "bucket(16, id)"},
-		{"catalog", "catalog: {type: glue}\n", "is not there; use embedded, rest or sql"},
+		{"catalog", "catalog: {type: hive}\n", "is not there; use embedded, rest or sql"},
+		{"catalog of AWS", "catalog: {type: glue}\n", "signing_name glue"},
+		{"catalog signed and with a token", "catalog: {type: rest, uri: 'http://x', token: a, signing_name: glue}\n", "carry no token"},
+		{"catalog signed and in PostgreSQL", "catalog: {type: sql, uri: 'postgres://u@h/db', signing_region: eu-west-1}\n", "for a REST catalog alone"},
 		{"catalog uri", "catalog: {type: sql, uri: 'http://127.0.0.1'}\n", "its uri is postgres://"},
 		{"catalog password", "catalog: {type: sql, uri: 'postgres://u:geheim@h/db'}\n", "the address holds a password"},
 	}

@@ -297,6 +297,8 @@ catalog:
   credential: ""  # or an OAuth2 client, id:secret; sql: user:password; better in VARVE_CATALOG_CREDENTIAL
   token_uri: ""   # where its token is asked; default: the catalog's v1/oauth/tokens
   scope: ""       # of that token; default: catalog
+  signing_region: "" # AWS: requests are signed for this region (default: AWS_REGION's) ...
+  signing_name: ""   # ... and this service: glue (https://glue.REGION.amazonaws.com/iceberg) or s3tables
   headers: {}     # sent with every request
   ca_file: ""     # certificates (PEM) that are trusted besides the system's
 

@@ -22,6 +22,7 @@ type outsideFlags struct {
 	kind, uri, warehouse, prefix  string
 	token, credential             string
 	tokenURI, scope, certificates string
+	signingRegion, signingName    string
 	headers                       []string
 }
 
@@ -41,6 +42,8 @@ func (o *outsideFlags) add(f *pflag.FlagSet) {
 	hidden(&o.credential, "catalog-credential", "id:secret of an OAuth2 client, or user:password of a SQL catalog")
 	hidden(&o.tokenURI, "catalog-token-uri", "where tokens for the credential are asked")
 	hidden(&o.scope, "catalog-scope", "scope of those tokens")
+	hidden(&o.signingRegion, "catalog-signing-region", "AWS region that requests are signed for")
+	hidden(&o.signingName, "catalog-signing-name", "AWS service that requests are signed for: glue, s3tables")
 	hidden(&o.certificates, "catalog-ca-file", "certificates that are trusted besides the system's")
 	f.StringArrayVar(&o.headers, "catalog-header", nil, "name=value sent with every request")
 	f.Lookup("catalog-header").Hidden = true
@@ -51,7 +54,7 @@ func (c *catalogConfig) values(out map[string][]string) {
 	for name, v := range map[string]string{
 		"catalog-type": c.Type, "catalog-uri": c.URI, "catalog-warehouse": c.Warehouse, "catalog-prefix": c.Prefix,
 		"catalog-access-token": c.Token, "catalog-credential": c.Credential, "catalog-token-uri": c.TokenURI,
-		"catalog-scope": c.Scope, "catalog-ca-file": c.CAFile,
+		"catalog-scope": c.Scope, "catalog-ca-file": c.CAFile, "catalog-signing-region": c.SigningRegion, "catalog-signing-name": c.SigningName,
 	} {
 		if v != "" {
 			out[name] = []string{v}
@@ -65,6 +68,8 @@ func (c *catalogConfig) values(out map[string][]string) {
 func (c *catalogConfig) check() error {
 	switch c.Type {
 	case "", "embedded", "rest", "sql":
+	case "glue":
+		return errors.New("AWS Glue is a catalog of type rest: uri https://glue.REGION.amazonaws.com/iceberg, warehouse the account's number, signing_name glue")
 	default:
 		return fmt.Errorf("catalog type %q is not there; use embedded, rest or sql", c.Type)
 	}
@@ -80,6 +85,9 @@ func (c *catalogConfig) check() error {
 	if c.Token != "" && c.Credential != "" {
 		return errors.New("give the catalog a token or a credential, not both")
 	}
+	if signed := c.SigningRegion != "" || c.SigningName != ""; signed && (c.Token != "" || c.Credential != "" || c.URI == "" || sql) {
+		return errors.New("requests are signed for a REST catalog alone, and carry no token or credential then")
+	}
 	if sql {
 		return sqlcat.CheckOptions(sqlcat.Options{URI: c.URI})
 	}
@@ -91,7 +99,7 @@ func (c *catalogConfig) check() error {
 // own folders.
 func (a *app) remoteOptions(old *nodeFacts) (*restclient.Options, error) {
 	f := &a.outside
-	c := catalogConfig{Type: f.kind, URI: f.uri, Token: f.token, Credential: f.credential}
+	c := catalogConfig{Type: f.kind, URI: f.uri, Token: f.token, Credential: f.credential, SigningRegion: f.signingRegion, SigningName: f.signingName}
 	if f.kind == "" && f.uri == "" && old != nil && old.Remote != nil {
 		c.URI = old.Remote.URI
 		if f.warehouse == "" {
@@ -99,6 +107,9 @@ func (a *app) remoteOptions(old *nodeFacts) (*restclient.Options, error) {
 		}
 		if f.prefix == "" {
 			f.prefix = old.Remote.Prefix
+		}
+		if c.SigningRegion == "" && c.SigningName == "" {
+			c.SigningRegion, c.SigningName = old.Remote.SigningRegion, old.Remote.SigningName
 		}
 	}
 	if err := c.check(); err != nil {
@@ -109,7 +120,8 @@ func (a *app) remoteOptions(old *nodeFacts) (*restclient.Options, error) {
 	}
 	o := &restclient.Options{
 		URI: c.URI, Warehouse: f.warehouse, Prefix: f.prefix, Token: f.token, Credential: f.credential,
-		TokenURI: f.tokenURI, Scope: f.scope, CAFile: f.certificates, Headers: map[string]string{},
+		TokenURI: f.tokenURI, Scope: f.scope, SigningRegion: c.SigningRegion, SigningName: c.SigningName,
+		CAFile: f.certificates, Headers: map[string]string{},
 	}
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")

@@ -468,6 +468,9 @@ func (r *foreignReader) check(ctx context.Context, e *iceberg.Entry) error {
 	case def.Spec(d.SpecID) == nil:
 		return r.stopped("%s has the partition spec %d, which the table's definition does not have", d.Path, d.SpecID)
 	}
+	if theirs, err := r.m.meta.Spec(int64(d.SpecID)); err != nil || !sameSpec(def.Spec(d.SpecID), theirs) {
+		return r.stopped("%s has the partition spec %d, which varve cannot write", d.Path, d.SpecID) // another stands for it (T8)
+	}
 	obj, err := r.open(ctx, d.Path)
 	if err != nil {
 		return err

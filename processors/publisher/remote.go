@@ -284,7 +284,10 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 				return stop(err)
 			}
 			if !sameSchema(ours, theirs, d, meta) {
-				return stop(fmt.Errorf("the catalog's schema %d is another one than ours of that id, which waits to be published, and field ids would be given twice", ours.ID))
+				// Files that are written already hold our field ids: ours cannot get others.
+				return fmt.Errorf("%w: another writer changed the columns of the table to schema %d, which is another one than ours of that id that waits to be published, and field ids would be given twice: "+
+					"set the current schema back to %d and remove schema %d from the catalog's table, as engines do with schemas that no snapshot needs; or, where one needs it, drop the table here and load it again",
+					ErrForeign, ours.ID, ours.ID-1, ours.ID)
 			}
 		}
 	}

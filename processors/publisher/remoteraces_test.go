@@ -151,12 +151,22 @@ func TestRemoteSchemaIDTaken(t *testing.T) {
 	if errors.As(err, &moved) {
 		t.Fatalf("the log is told of %+v", moved.Record)
 	}
-	if !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), "schema 1 is another one than ours of that id") {
+	if !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), "schema 1, which is another one than ours of that id") || !strings.Contains(err.Error(), "remove schema 1 from the catalog's table") {
 		t.Errorf("it stops with: %v", err)
 	}
 	if m := o.meta(); m.CurrentSchema != 0 {
 		t.Errorf("schema %d became current", m.CurrentSchema)
 	}
+	// The way out that it names: theirs, which no snapshot needs, goes.
+	m := o.meta()
+	m.Schemas = slices.DeleteFunc(m.Schemas, func(x iceberg.Document) bool { return x.ID == 1 })
+	o.publish(f)
+	o.append([]newFile{{rows: 2}}, nil)
+	o.publishAll()
+	if s, err := o.meta().Schema(1); err != nil || o.meta().CurrentSchema != 1 || s.ByName("ours") < 0 || s.ByName("theirs") >= 0 {
+		t.Errorf("schema %d is current, and it is %+v, %v", o.meta().CurrentSchema, s, err)
+	}
+	o.checkAll()
 }
 
 // TestRemoteRefRaces: a tag of ours and a tag or removal of theirs meet a frozen cut.

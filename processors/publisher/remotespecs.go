@@ -34,8 +34,8 @@ func (e *SpecsTaken) Error() string {
 }
 
 // foreignSpecs is a *SpecsMoved when the catalog has partition specs that the
-// definition lacks, or another default one. One that varve cannot write stops the
-// table while it is the default (S11), and so does one that took the id of ours.
+// definition lacks, or another default one; a *SpecsTaken when they have ids of ours.
+// One that varve cannot write stops the table while it is the default (S11).
 // Specs of ours that the catalog no longer has are no matter: no file of a
 // snapshot there needs them.
 func foreignSpecs(f *statestore.FrozenCut, meta *iceberg.Metadata) error {
@@ -50,28 +50,29 @@ func foreignSpecs(f *statestore.FrozenCut, meta *iceberg.Metadata) error {
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		theirs, err := meta.Spec(id)
-		ours := d.Spec(int32(id))
-		switch {
-		case ours == nil && err == nil:
-			err = d.CheckNextSpec(theirs)
-		case ours != nil && (err != nil || !sameSpec(ours, theirs)):
-			if f.Known.Ahead && id > 0 {
+		if ours := d.Spec(int32(id)); ours != nil {
+			theirs, err := meta.Spec(id)
+			switch {
+			case err == nil && sameSpec(ours, theirs):
+			case standsFor(&d, ours, meta, id) && id == meta.DefaultSpec:
+				return stop(id, unwritable(&d, meta, id))
+			case standsFor(&d, ours, meta, id):
+			case f.Known.Ahead && id > 0:
 				return takenSpecs(f, meta, ids[slices.Index(ids, id):])
+			default:
+				return stop(id, errors.New("it is another one than ours of that id"))
 			}
-			return stop(id, errors.New("it is another one than ours of that id"))
+			continue
 		}
+		next, err := nextSpec(&d, meta, id)
 		if err != nil && id == meta.DefaultSpec {
 			return stop(id, err)
 		}
-		if ours != nil || err != nil {
+		if err != nil {
 			continue
 		}
-		r.Specs = append(r.Specs, *theirs)
-		d.Specs = append(slices.Clone(d.Specs), *theirs)
-		for j := range theirs.Fields {
-			d.LastPartitionID = max(d.LastPartitionID, theirs.Fields[j].FieldID)
-		}
+		r.Specs = append(r.Specs, *next)
+		addSpec(&d, next)
 	}
 	if !f.Known.Ahead { // else ours is the later word, and its commit is yet to come
 		r.DefaultSpec = int32(meta.DefaultSpec)
@@ -87,29 +88,81 @@ func foreignSpecs(f *statestore.FrozenCut, meta *iceberg.Metadata) error {
 func takenSpecs(f *statestore.FrozenCut, meta *iceberg.Metadata, ids []int64) error {
 	d := *f.Known.Definition
 	r := record.RenumberSpecs{Snapshot: f.Head.SnapshotID, LastPartitionID: meta.LastPartitionID}
-	d.Specs, d.LastPartitionID = slices.Clone(d.Specs[:ids[0]]), 999
-	last := func(x *schemas.Spec) {
-		for i := range x.Fields {
-			d.LastPartitionID = max(d.LastPartitionID, x.Fields[i].FieldID)
-		}
-	}
-	for i := range d.Specs {
-		last(&d.Specs[i])
+	ours := d.Specs[:ids[0]]
+	d.Specs, d.LastPartitionID = nil, 999
+	for i := range ours {
+		addSpec(&d, &ours[i])
 	}
 	for _, id := range ids {
-		theirs, err := meta.Spec(id)
-		if err == nil {
-			err = d.CheckNextSpec(theirs)
-		}
+		next, err := nextSpec(&d, meta, id)
 		if err != nil {
 			return fmt.Errorf("%w: another writer gave the table the partition spec %d, which varve cannot write: %w; ours, which waits to be published, has its id or one above: "+
-				"remove that spec from the catalog's table (no file of a snapshot may need it)", ErrForeign, id, err)
+				"make another spec the default one again, and where that does not help remove this one from the catalog's table (no file of a snapshot may need it)", ErrForeign, id, err)
 		}
-		r.Specs = append(r.Specs, *theirs)
-		d.Specs = append(d.Specs, *theirs)
-		last(theirs)
+		r.Specs = append(r.Specs, *next)
+		addSpec(&d, next)
 	}
 	return &SpecsTaken{Record: r}
+}
+
+// nextSpec is how a spec of the catalog's comes next into a definition: as it is, or, as
+// long as it is not the default one, with void fields where varve cannot write it. So
+// what comes behind it keeps its id.
+func nextSpec(d *schemas.Definition, meta *iceberg.Metadata, id int64) (*schemas.Spec, error) {
+	err := unwritable(d, meta, id)
+	if err == nil {
+		return meta.Spec(id)
+	}
+	if id != meta.DefaultSpec {
+		for _, x := range standIns(d, meta, id) {
+			if d.CheckNextSpec(x) == nil {
+				return x, nil
+			}
+		}
+	}
+	return nil, err
+}
+
+// standIns are what can stand for a spec that varve cannot write: only the fields void
+// that it does not know, or that would show a key (E3), or else all of them.
+func standIns(d *schemas.Definition, meta *iceberg.Metadata, id int64) []*schemas.Spec {
+	some, err := meta.KnownSpec(id)
+	if err != nil || len(some.Fields) == 0 {
+		return nil
+	}
+	all := &schemas.Spec{ID: some.ID, Fields: slices.Clone(some.Fields)}
+	for i := range some.Fields {
+		f := &some.Fields[i]
+		if f.Shows() && slices.Contains(d.Key, f.SourceID) {
+			f.Transform, f.N = schemas.Void, 0
+		}
+		all.Fields[i].Transform, all.Fields[i].N = schemas.Void, 0
+	}
+	return []*schemas.Spec{some, all}
+}
+
+// unwritable is why varve cannot write a spec of the catalog's, nil: it can.
+func unwritable(d *schemas.Definition, meta *iceberg.Metadata, id int64) error {
+	theirs, err := meta.Spec(id)
+	if err != nil {
+		return err
+	}
+	before := *d
+	before.Specs = d.Specs[:min(int(id), len(d.Specs))]
+	return before.CheckNextSpec(theirs)
+}
+
+// standsFor says whether a spec of the definition stands for one of the catalog's that
+// varve cannot write.
+func standsFor(d *schemas.Definition, ours *schemas.Spec, meta *iceberg.Metadata, id int64) bool {
+	return slices.ContainsFunc(standIns(d, meta, id), func(x *schemas.Spec) bool { return sameSpec(ours, x) })
+}
+
+func addSpec(d *schemas.Definition, next *schemas.Spec) {
+	d.Specs = append(slices.Clone(d.Specs), *next)
+	for i := range next.Fields {
+		d.LastPartitionID = max(d.LastPartitionID, next.Fields[i].FieldID)
+	}
 }
 
 // sameSpec: others may give a field another name, which changes no value.

@@ -160,7 +160,7 @@ func TestRemoteForeignSpecs(t *testing.T) {
 		want string
 	}{
 		{schemas.Spec{ID: 2, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1002, Name: "id", Transform: schemas.Identity}}}, `field "id" shows values of the key`},
-		{schemas.Spec{ID: 3, Fields: []schemas.PartitionField{{SourceID: 2, FieldID: 1001, Name: "n", Transform: schemas.Identity}}}, "it has the id 3, the next one is 2"},
+		{schemas.Spec{ID: 3, Fields: []schemas.PartitionField{{SourceID: 2, FieldID: 1001, Name: "n", Transform: schemas.Identity}}}, "has the id 1001, which was given to another"},
 	} {
 		o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&x.spec), restcat.SetDefaultSpec(x.spec.ID)))
 		o.append([]newFile{{rows: 1}}, nil)
@@ -171,6 +171,49 @@ func TestRemoteForeignSpecs(t *testing.T) {
 		o.must(o.cat.Foreign(o.ident, restcat.SetDefaultSpec(0)))
 		o.publish(f)
 	}
+	o.checkAll()
+}
+
+// TestRemoteUnwritableSpecs: specs that varve cannot write and that are not the default
+// one (any more) have void ones stand for them: what comes behind keeps its id, of another
+// writer or of us. They stop the table while they are the default, and so do files of them.
+func TestRemoteUnwritableSpecs(t *testing.T) {
+	o := newOutside(t, definition())
+	o.append([]newFile{{rows: 9}}, nil)
+	o.publish(o.freeze())
+	byID := schemas.Spec{Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "id", Transform: schemas.Identity}, {SourceID: 3, FieldID: 1001, Name: "day", Transform: schemas.Identity}}}
+	byDay := schemas.Spec{Fields: []schemas.PartitionField{{SourceID: 3, FieldID: 1001, Name: "day", Transform: schemas.Identity}}}
+	o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&byID), restcat.SetDefaultSpec(1)))
+	o.append([]newFile{{rows: 1}}, nil)
+	f := o.freeze()
+	if _, err := o.pub.Publish(ctx, f); !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), "shows values of the key") {
+		t.Errorf("the default one: %v", err)
+	}
+	// They take the key out again: another spec, behind that one.
+	o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&byDay), restcat.SetDefaultSpec(2)))
+	o.publish(f)
+	d := o.definition()
+	if d.DefaultSpec != 2 || len(d.Specs) != 3 || d.Specs[1].Fields[0].Transform != schemas.Void || d.Specs[1].Fields[1].Transform != schemas.Identity || d.Specs[2].Fields[0].Transform != schemas.Identity || d.LastPartitionID != 1001 {
+		t.Errorf("the log has %+v", d.Specs)
+	}
+	// Ours comes behind both, and theirs behind ours.
+	o.partitionBy(record.PartitionTerm{Column: "day", Transform: schemas.Bucket, N: 4, Name: "day_bucket"})
+	o.append([]newFile{{rows: 2, spec: 2, partition: dayTuple}, {rows: 3, spec: 3, partition: dayTuple}}, nil)
+	o.publish(o.freeze())
+	if m := o.meta(); m.DefaultSpec != 3 || len(m.Specs) != 4 {
+		t.Errorf("spec %d of %d", m.DefaultSpec, len(m.Specs))
+	}
+	o.checkAll()
+	// The first one again: it stops, as it did.
+	o.must(o.cat.Foreign(o.ident, restcat.SetDefaultSpec(1)))
+	o.append([]newFile{{rows: 1}}, nil)
+	f = o.freeze()
+	if _, err := o.pub.Publish(ctx, f); !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), "shows values of the key") {
+		t.Errorf("the default one again: %v", err)
+	}
+	o.must(o.cat.Foreign(o.ident, restcat.SetDefaultSpec(3)))
+	o.publish(f)
+	o.publishAll()
 	o.checkAll()
 }
 
@@ -259,25 +302,26 @@ func TestRemoteSpecTaken(t *testing.T) {
 	}
 }
 
-// TestRemoteSpecTakenUnwritable: the id went to a spec that varve cannot write. The
-// table stops, and says what to do; when that is done it goes on.
+// TestRemoteSpecTakenUnwritable: the id went to a spec that varve cannot write. A void one
+// stands for it; while it is the default the table stops, and then goes on.
 func TestRemoteSpecTakenUnwritable(t *testing.T) {
 	o := newOutside(t, definition())
 	o.append([]newFile{{rows: 9}}, nil)
 	o.publish(o.freeze())
 	o.partitionBy(record.PartitionTerm{Column: "day", Transform: schemas.Identity, Name: "day"})
 	o.append([]newFile{{rows: 4, spec: 1, partition: dayTuple}}, nil)
-	before := o.meta().Clone()
 	theirs := schemas.Spec{ID: 1, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "id", Transform: schemas.Identity}}}
-	o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&theirs)))
+	o.must(o.cat.Foreign(o.ident, restcat.AddSpec(&theirs), restcat.SetDefaultSpec(1)))
 	f := o.freeze()
 	_, err := o.pub.Publish(ctx, f)
-	if !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), "remove that spec from the catalog's table") {
+	if !errors.Is(err, publisher.ErrForeign) || !strings.Contains(err.Error(), "make another spec the default one again") {
 		t.Fatalf("it stops with: %v", err)
 	}
-	*o.meta() = *before
+	o.must(o.cat.Foreign(o.ident, restcat.SetDefaultSpec(0)))
 	o.publish(f)
-	o.wantSpecs("1 of 2 specs, last field 1000; 1 of 2, 1000")
+	if d, m := o.definition(), o.meta(); d.DefaultSpec != 2 || len(d.Specs) != 3 || m.DefaultSpec != 2 || len(m.Specs) != 3 || d.LastPartitionID != 1001 || m.LastPartitionID != 1001 {
+		t.Errorf("spec %d of %d in the log, %d of %d in the catalog", d.DefaultSpec, len(d.Specs), m.DefaultSpec, len(m.Specs))
+	}
 	o.checkAll()
 }
 

@@ -161,6 +161,19 @@ func (m *Metadata) Spec(id int64) (*schemas.Spec, error) {
 	return &s, nil
 }
 
+// KnownSpec is a partition spec in which the transforms that varve does not know are void.
+func (m *Metadata) KnownSpec(id int64) (*schemas.Spec, error) {
+	raw := document(m.Specs, id)
+	if raw == nil {
+		return nil, fmt.Errorf("the metadata has no partition spec %d", id)
+	}
+	s, err := ParseKnownSpec(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
 // CheckWritable says why varve may not write the table's next metadata (S11):
 // encryption, an old format version, a current schema or spec that it does not
 // understand. The error is ErrUnwritable.

@@ -40,6 +40,21 @@ func AppendSpecJSON(dst []byte, s *schemas.Spec) []byte {
 // ParseSpec reads a partition spec of table metadata. Transforms that varve
 // does not know, and fields with several source columns, are errors.
 func ParseSpec(b []byte) (schemas.Spec, error) {
+	return parseSpec(b, schemas.ParseTransformName)
+}
+
+// ParseKnownSpec reads a partition spec as far as varve knows it: a transform that it
+// does not know is void.
+func ParseKnownSpec(b []byte) (schemas.Spec, error) {
+	return parseSpec(b, func(name string) (schemas.TransformKind, int32, error) {
+		if k, n, err := schemas.ParseTransformName(name); err == nil {
+			return k, n, nil
+		}
+		return schemas.Void, 0, nil
+	})
+}
+
+func parseSpec(b []byte, transform func(string) (schemas.TransformKind, int32, error)) (schemas.Spec, error) {
 	var j struct {
 		ID     int32 `json:"spec-id"`
 		Fields []struct {
@@ -55,7 +70,7 @@ func ParseSpec(b []byte) (schemas.Spec, error) {
 	}
 	s := schemas.Spec{ID: j.ID}
 	for i, f := range j.Fields {
-		k, n, err := schemas.ParseTransformName(f.Transform)
+		k, n, err := transform(f.Transform)
 		if err != nil {
 			return schemas.Spec{}, fmt.Errorf("partition spec %d, field %q: %w", j.ID, f.Name, err)
 		}

@@ -49,6 +49,11 @@ type Options struct {
 	TokenURI string
 	// Scope of that token. Default: catalog.
 	Scope string
+	// SigningRegion and SigningName, one of them given, have every request signed
+	// by AWS Signature Version 4 for that region (default: the AWS configuration's)
+	// and service (default: DefaultSigningName).
+	SigningRegion string
+	SigningName   string
 	// Headers are sent with every request.
 	Headers map[string]string
 	// CAFile holds certificates, PEM, that are trusted besides the system's.
@@ -66,6 +71,7 @@ type Client struct {
 	config    restcat.Config
 	http      *http.Client
 	auth      *auth
+	signer    *signer // nil: requests are not signed
 	redact    *strings.Replacer
 }
 
@@ -144,6 +150,9 @@ func newClient(opt Options) (*Client, error) {
 		// Followed, a redirect would carry headers with secrets to another place.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	if c.signer, err = newSigner(&c.opt); err != nil {
+		return nil, err
+	}
 	var secrets []string
 	add := func(s string) {
 		if len(s) >= 4 {
@@ -335,10 +344,10 @@ func (e *statusError) Error() string {
 func (e *statusError) Unwrap() error { return e.is }
 
 // call sends a request and reads its answer. A token that is not taken any more
-// is renewed once: such a request had no effect.
+// is renewed once, and so are credentials: such a request had no effect.
 func (c *Client) call(ctx context.Context, r request, into any) error {
 	err := c.once(ctx, &r, into)
-	if errors.Is(err, ErrDenied) && c.auth != nil && !r.noAuth && c.auth.renew() {
+	if errors.Is(err, ErrDenied) && !r.noAuth && (c.auth != nil && c.auth.renew() || c.signer != nil && c.signer.renew()) {
 		err = c.once(ctx, &r, into)
 	}
 	return err
@@ -348,13 +357,15 @@ func (c *Client) once(ctx context.Context, r *request, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
 	defer cancel()
 	var body io.Reader
+	var text []byte
 	contentType := "application/json"
 	switch {
 	case r.form != nil:
-		body, contentType = strings.NewReader(r.form.Encode()), "application/x-www-form-urlencoded"
+		text, contentType = []byte(r.form.Encode()), "application/x-www-form-urlencoded"
+		body = bytes.NewReader(text)
 	case r.body != nil:
-		text, err := json.Marshal(r.body)
-		if err != nil {
+		var err error
+		if text, err = json.Marshal(r.body); err != nil {
 			return fmt.Errorf("write a request to the catalog: %w", err)
 		}
 		body = bytes.NewReader(text)
@@ -377,6 +388,11 @@ func (c *Client) once(ctx context.Context, r *request, into any) error {
 			return err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if c.signer != nil {
+		if err := c.signer.sign(ctx, req, text); err != nil {
+			return err
+		}
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -16,5 +16,6 @@
 // vend credentials, and puts what a token server answered into its errors. The
 // tests read through it, as another program would. Its clients for SQL, Glue
 // and Hive catalogs are not wired: they commit a metadata file that the client
-// writes, with other rules for conflicts.
+// writes, with other rules for conflicts. AWS Glue and S3 Tables are reached by
+// their REST endpoints, with signed requests.
 package restclient
