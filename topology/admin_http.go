@@ -127,6 +127,7 @@ func (n *Node) serveAdmin() (*adminServer, error) {
 	mux.HandleFunc("GET /jobs", n.serveJobs)
 	mux.HandleFunc("POST /gc", n.serveCollect)
 	mux.HandleFunc("GET /gc", n.serveGarbage)
+	mux.HandleFunc("GET /tree", n.serveTree)
 	return listenHTTP("127.0.0.1:0", mux)
 }
 

@@ -124,7 +124,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.versionCommand(), a.completionCommand(root), a.configCommand(),
-		a.demoCommand(), a.runCommand(), a.loadCommand(), a.produceCommand(), a.planCommand(), a.deleteCommand(), a.tableCommand(), a.statusCommand(), a.lettersCommand(), a.dlqCommand(), a.transactionCommand(),
+		a.demoCommand(), a.runCommand(), a.loadCommand(), a.produceCommand(), a.planCommand(), a.deleteCommand(), a.tableCommand(), a.statusCommand(), a.dlqCommand(), a.transactionCommand(),
 		a.inspectCommand(), a.scanCommand(), a.snapshotsCommand(), a.filesCommand(), a.catalogCommand(), a.checkpointCommand(), a.replayCommand(), a.verifyCommand(), a.explainCommand(),
 		a.compactCommand(), a.jobsCommand(), a.expireCommand(), a.gcCommand(), a.rollbackCommand(),
 		a.benchCommand(), a.benchNodeCommand(),

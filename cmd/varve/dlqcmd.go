@@ -36,15 +36,23 @@ type letterGroup struct {
 
 func (a *app) dlqListCommand() *cobra.Command {
 	var each bool
+	var limit int64
 	cmd := &cobra.Command{
 		Use:   "list [TABLE…]",
 		Short: "Count dead letters by topic and reason",
 		Long: "Counts the dead letters of the tables' source topics (topic <topic>.dlq) by table and\n" +
 			"reason, the most frequent first. Without a table, those of all tables. --each lists\n" +
-			"letters one by one. Reasons name columns, never values.",
-		Example: "  varve dlq list\n  varve dlq list shop.orders --output json\n  varve dlq list shop.orders --each",
+			"letters one by one. Reasons name columns, never values. Tables that share a source\n" +
+			"topic share its dead letters.",
+		Example: "  varve dlq list\n  varve dlq list shop.orders --output json\n  varve dlq list shop.orders --each --limit 5",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case a.given("limit") && !each:
+				return usagef("--limit goes with --each")
+			case limit < 0 || limit == 0 && a.given("limit"):
+				return usagef("--limit %d: a limit is 1 or more", limit)
+			}
 			return a.with(cmd.Context(), readRoles, func(s *session) error {
 				ctx := cmd.Context()
 				topics, err := letterTopics(ctx, s, args)
@@ -53,10 +61,19 @@ func (a *app) dlqListCommand() *cobra.Command {
 				}
 				if each {
 					out := a.list("letter", "time", "topic", "partition", "offset", "table", "code", "reason", "retried", "bytes")
+					left := limit
 					for _, topic := range topics {
-						if err := s.DeadLetters(ctx, topic, func(l *topology.Letter) error {
-							return out.row(l.Offset, millis(l.TimeMs), l.Topic, int64(l.Partition), l.SourceOffset, l.Table, l.Code, l.Reason, known(l.Retried), byteSize(len(l.Key)+len(l.Value)))
-						}); err != nil {
+						err := s.DeadLetters(ctx, topic, func(l *topology.Letter) error {
+							err := out.row(l.Offset, millis(l.TimeMs), l.Topic, int64(l.Partition), l.SourceOffset, l.Table, l.Code, l.Reason, known(l.Retried), byteSize(len(l.Key)+len(l.Value)))
+							if left--; err == nil && left == 0 {
+								err = errEnoughLetters
+							}
+							return err
+						})
+						if errors.Is(err, errEnoughLetters) {
+							break
+						}
+						if err != nil {
 							return err
 						}
 					}
@@ -81,8 +98,11 @@ func (a *app) dlqListCommand() *cobra.Command {
 	a.dataFlags(cmd.Flags())
 	a.brokerFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&each, "each", false, "list letters one by one")
+	cmd.Flags().Int64Var(&limit, "limit", 0, "with --each, at most so many `letters` (default: all)")
 	return cmd
 }
+
+var errEnoughLetters = errors.New("enough letters")
 
 // known is an offset, nil where there is none.
 func known(v int64) any {

@@ -88,7 +88,7 @@ func TestGC(t *testing.T) {
 		args []string
 	}{
 		{exitUsage, []string{"gc", "t", "--dry-run", "--strays"}}, {exitUsage, []string{"gc", "t", "--grace", "soon"}}, {exitUsage, []string{"gc"}},
-		{exitUsage, []string{"gc", "none"}},
+		{exitUsage, []string{"gc", "none"}}, {exitUsage, []string{"table", "tree", "none"}},
 	} {
 		if code, _, errs := varve(t, append(c.args, at...)...); code != c.code {
 			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, errs)

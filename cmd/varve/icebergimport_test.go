@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,7 @@ type theirTable struct {
 	Files   []string
 	Deletes int // delete files
 	Rows    []string
+	First   string // the oldest snapshot
 }
 
 const theirColumns = `Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()), NestedField(5, "n", IntegerType()))`
@@ -62,7 +64,7 @@ t = c.load_table('shop.people')
 plan = list(t.scan().plan_files())
 print(json.dumps({'Version': t.format_version, 'At': t.metadata_location, 'Files': [x.file.file_path for x in plan],
     'Deletes': len({d.file_path for x in plan for d in x.delete_files}),
-    'Rows': [f"{r['id']},{r['name']},{r['n']}" for r in t.scan().to_arrow().to_pylist()]}))
+    'First': str(t.snapshots()[0].snapshot_id), 'Rows': [f"{r['id']},{r['name']},{r['n']}" for r in t.scan().to_arrow().to_pylist()]}))
 `
 	out, err := exec.Command(filepath.Join(readers.Folder(), "bin", "python"), "-W", "ignore", "-c", begin+program+end).Output()
 	if err != nil {
@@ -260,7 +262,9 @@ t.append(rows(8, name='São Tomé/% '))
 	folder := filepath.Dir(filepath.Dir(strings.TrimPrefix(x.At, "file://")))
 	// Without a key: as they lie, at once.
 	run(t, "table", "create", "shop.loose", "--data", data, "--iceberg", folder, "--append-only", "--format", "rows-json")
-	wantLines(t, run(t, "table", "import", "shop.loose", "--data", data, "--iceberg", folder), "format_version", "1", "files_taken", "8", "visible", "true")
+	// An import goes on where one ended too early: by what it has taken, not by order.
+	wantLines(t, run(t, "table", "import", "shop.loose", "--data", data, "--iceberg", folder, "--snapshot", x.First), "from_snapshot_id", x.First, "files_taken", "5", "visible", "true")
+	wantLines(t, run(t, "table", "import", "shop.loose", "--data", data, "--iceberg", folder), "format_version", "1", "files_taken", "3", "files_there", "5", "visible", "true")
 	readAlike(t, data, "shop.loose", model)
 	// With one, which is required there.
 	run(t, "table", "create", "shop.ours", "--data", data, "--iceberg", x.At, "--key", "id", "--format", "rows-json")
@@ -299,5 +303,99 @@ t.append(rows(8, name='São Tomé/% '))
 		if code != c.code || !strings.Contains(errs, c.want) {
 			t.Errorf("%q: exit code %d: %s", c.args, code, errs)
 		}
+	}
+}
+
+// TestImportOfSpark (H14): what Spark writes merge-on-read, partitioned, under version
+// 2, and after the upgrade with deletion vectors beside its older position deletes.
+func TestImportOfSpark(t *testing.T) {
+	if os.Getenv("VARVE_SPARK") != "1" {
+		t.Skip("set VARVE_SPARK=1: Spark takes minutes")
+	}
+	readers.Need(t, readers.Spark)
+	readers.Need(t, readers.PyIceberg)
+	data := filepath.Join(t.TempDir(), "d")
+	x := &theirTable{t: t, cat: testcluster.StartCatalog(t, "file://"+filepath.Join(data, "lake", "theirs"))}
+	spark := func(statements ...string) []string {
+		t.Helper()
+		list, err := json.Marshal(statements)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(filepath.Join(readers.FolderOf(readers.Spark), "bin", "python"), "-c", fmt.Sprintf(`
+import glob, json, os, sys
+from pyspark.sql import SparkSession
+b = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(glob.glob(os.path.join(sys.prefix, "jars", "*.jar"))))
+for k, v in {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions", "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",
+    "spark.sql.catalog.o": "org.apache.iceberg.spark.SparkCatalog", "spark.sql.catalog.o.type": "rest", "spark.sql.catalog.o.uri": %q,
+    "spark.sql.catalog.o.cache-enabled": "false", "spark.sql.session.timeZone": "UTC",
+}.items():
+    b = b.config(k, v)
+s = b.getOrCreate()
+s.sparkContext.setLogLevel("ERROR")
+for q in json.loads(%q):
+    s.sql(q).collect()
+for r in s.table("o.shop.people").collect():
+    print(f"{r.id},{r.name},{r.n}")
+`, x.cat.URI(), list)).Output()
+		if err != nil {
+			t.Fatalf("Spark: %v: %s", err, err.(*exec.ExitError).Stderr)
+		}
+		rows := lines(string(out))
+		slices.Sort(rows)
+		return rows
+	}
+	want := spark(
+		"CREATE NAMESPACE o.shop",
+		`CREATE TABLE o.shop.people (id bigint NOT NULL, name string, n int) USING iceberg PARTITIONED BY (bucket(3, id))
+TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read', 'write.merge.mode'='merge-on-read')`,
+		"INSERT INTO o.shop.people SELECT id, concat('n', id), cast(id AS int) FROM range(1, 40)",
+		"DELETE FROM o.shop.people WHERE id % 7 = 0",
+		"UPDATE o.shop.people SET name = 'updated' WHERE id % 5 = 0",
+		`MERGE INTO o.shop.people t USING (SELECT id FROM range(35, 45)) s ON t.id = s.id
+WHEN MATCHED THEN UPDATE SET t.n = -1 WHEN NOT MATCHED THEN INSERT (id, name, n) VALUES (s.id, 'merged', 0)`,
+		"ALTER TABLE o.shop.people SET TBLPROPERTIES ('format-version'='3')",
+		"DELETE FROM o.shop.people WHERE id IN (2, 3, 5, 41)",
+		"INSERT INTO o.shop.people VALUES (5, 'again', 1)",
+	)
+	client, err := restclient.Open(t.Context(), restclient.Options{URI: x.cat.URI()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func() string {
+		t.Helper()
+		table, err := client.Load(t.Context(), restcat.IdentifierOf("shop.people"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table.MetadataLocation
+	}
+	table := []string{"shop.ours", "--data", data}
+	run(t, append([]string{"table", "create", "--iceberg", at(), "--key", "id", "--format", "rows-json"}, table...)...)
+	run(t, "load", "--data", data, "--table", "shop.ours", "--format", "rows-json", "--key", "id", writeFile(t, "first.jsonl", `{"id":6,"name":"old","n":1}`+"\n"))
+	wantLines(t, run(t, append([]string{"table", "import", "--iceberg", at()}, table...)...), "format_version", "3", "rows", strconv.Itoa(len(want)), "files_there", "0", "visible", "true")
+	model := map[int]string{}
+	for _, line := range want {
+		id, err := strconv.Atoi(line[:strings.IndexByte(line, ',')])
+		if err != nil {
+			t.Fatal(err)
+		}
+		model[id] = line
+	}
+	readAlike(t, data, "shop.ours", model)
+	run(t, "load", "--data", data, "--table", "shop.ours", "--format", "rows-json", "--key", "id", writeFile(t, "more.jsonl", `{"id":5,"name":"new","n":2}`+"\n"+`{"id":44,"name":"new","n":2}`+"\n"))
+	run(t, "delete", "shop.ours", "--data", data, "--key", "id=1")
+	model[5], model[44] = "5,new,2", "44,new,2"
+	delete(model, 1)
+	readAlike(t, data, "shop.ours", model)
+	run(t, "verify", "--data", data, "--full", "--deep", "--source")
+
+	// An update under version 3 writes row ids into its files.
+	spark("UPDATE o.shop.people SET name = 'third' WHERE id = 9")
+	code, _, errs := varve(t, append([]string{"table", "import", "--iceberg", at()}, table...)...)
+	if code != exitFailed || !strings.Contains(errs, "it has a column _row_id") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

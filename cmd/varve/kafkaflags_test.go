@@ -34,13 +34,13 @@ func TestCommandsOnSecureKafka(t *testing.T) {
 	if code, out, errs := varveWith(t, env, "", "status", "--data", data, "--output", "csv"); code != exitDone || !strings.Contains(out, "shop.t,shop.t,0,running,") {
 		t.Errorf("with the password alone: exit code %d, %s%s", code, out, errs)
 	}
-	if code, out, errs := varve(t, "letters", "shop.t", "--data", data); code == exitDone || !strings.Contains(errs, "the brokers ask for a login") || strings.Contains(out+errs, testcluster.KafkaPassword) {
+	if code, out, errs := varve(t, "dlq", "list", "shop.t", "--each", "--data", data); code == exitDone || !strings.Contains(errs, "the brokers ask for a login") || strings.Contains(out+errs, testcluster.KafkaPassword) {
 		t.Errorf("without the password: exit code %d, %s%s", code, out, errs)
 	}
 	if err := os.Chmod(filepath.Join(data, "node.json"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := varveWith(t, env, "", "letters", "shop.t", "--data", data); code == exitDone || !strings.Contains(errs, "everyone may write") {
+	if code, _, errs := varveWith(t, env, "", "dlq", "list", "shop.t", "--each", "--data", data); code == exitDone || !strings.Contains(errs, "everyone may write") {
 		t.Errorf("a folder that others may write: exit code %d, %s", code, errs)
 	}
 	if err := os.Chmod(filepath.Join(data, "node.json"), 0o644); err != nil {
@@ -48,7 +48,7 @@ func TestCommandsOnSecureKafka(t *testing.T) {
 	}
 	wantLines(t, run(t, "status", "--config", file, "--data", data, "--output", "csv"), "shop.t,shop.t,0,running,")
 	wantRows(t, scanned(t, data, "shop.t", "--config", file))
-	wantLines(t, run(t, "letters", "shop.t", "--config", file, "--data", data, "--output", "csv"), "shop.t")
+	wantLines(t, run(t, "dlq", "list", "shop.t", "--each", "--config", file, "--data", data, "--output", "csv"), "shop.t")
 	if code := n.end(t); code != exitDone {
 		t.Errorf("the node ended with %d: %s", code, n.err.String())
 	}

@@ -243,19 +243,19 @@ func TestLoadLetters(t *testing.T) {
 	if r, errs := load(t, "{\"id\":1,\"n\":2}\n", args...); r.DeadLetters != 0 || strings.Contains(errs, "varve dlq") {
 		t.Errorf("a good load: %+v, stderr %q", r, errs)
 	}
-	if got := run(t, "letters", "shop.t", "--data", data, "--output", "json", "--log-level", "warn"); strings.TrimSpace(got) != "[]" {
+	if got := run(t, "dlq", "list", "shop.t", "--each", "--data", data, "--output", "json", "--log-level", "warn"); strings.TrimSpace(got) != "[]" {
 		t.Errorf("letters before there are any: %s", got)
 	}
 	r, errs := load(t, "{\"id\":2,\"n\":\"secret\"}\n{\"id\":3}\nno JSON\n", args...)
 	if r.DeadLetters != 2 || r.Rows != 2 || !strings.Contains(errs, `2 event(s) could not be taken and are in topic shop.t.dlq; "varve dlq list shop.t" says why`) {
 		t.Errorf("a load with letters: %+v, stderr %q", r, errs)
 	}
-	got := lines(run(t, "letters", "shop.t", "--data", data, "--output", "csv", "--log-level", "warn"))
-	if len(got) != 3 || !strings.Contains(got[1], ",shop.t,0,1,varve.") || !strings.Contains(got[1], "column \"\"n\"\"") || !strings.Contains(got[2], ",shop.t,0,3,varve.") ||
+	got := lines(run(t, "dlq", "list", "shop.t", "--each", "--data", data, "--output", "csv", "--log-level", "warn"))
+	if len(got) != 3 || !strings.Contains(got[1], ",shop.t,0,1,shop.t,varve.") || !strings.Contains(got[1], "column \"\"n\"\"") || !strings.Contains(got[2], ",shop.t,0,3,shop.t,varve.") ||
 		strings.Contains(strings.Join(got, "\n"), "secret") {
 		t.Errorf("letters %q", got)
 	}
-	if got := lines(run(t, "letters", "shop.t", "--data", data, "--output", "csv", "--limit", "1", "--log-level", "warn")); len(got) != 2 {
+	if got := lines(run(t, "dlq", "list", "shop.t", "--each", "--data", data, "--output", "csv", "--limit", "1", "--log-level", "warn")); len(got) != 2 {
 		t.Errorf("one letter: %q", got)
 	}
 }

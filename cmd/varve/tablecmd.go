@@ -19,7 +19,7 @@ func (a *app) tableCommand() *cobra.Command {
 	return group("table", "Create, list, show, alter and drop tables",
 		"  varve table list\n  varve table show shop.orders\n  varve table alter shop.orders --add \"note string\"",
 		a.tableCreateCommand(), a.tableListCommand(), a.tableShowCommand(), a.tableAlterCommand(), a.tableDropCommand(), a.tableImportCommand(),
-		a.tableTagCommand(), a.tableBranchCommand(), a.tableRefsCommand(), a.tableReshardCommand(), a.tableSkipCommand(), a.tableRetireCommand())
+		a.tableTagCommand(), a.tableBranchCommand(), a.tableRefsCommand(), a.tableTreeCommand(), a.tableReshardCommand(), a.tableSkipCommand(), a.tableRetireCommand())
 }
 
 func (a *app) tableCreateCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -61,6 +62,44 @@ func (w *world) parquet(name string, spec int32, tuple []byte, extra rows.Extra,
 	return &w.table.Files[len(w.table.Files)-1]
 }
 
+// nulls puts a data file of two rows into the table, the key of one of them null. Its
+// manifest counts no nulls.
+func (w *world) nulls(name string, row int) {
+	w.t.Helper()
+	s := &schemas.Schema{Fields: []schemas.Field{column(1, "id", schemas.Long)}}
+	b := rows.NewBatch(s)
+	for i := range 2 {
+		if i == row {
+			b.Cols[0].AppendNull()
+		} else {
+			b.Cols[0].AppendInt(int64(i))
+		}
+		b.AppendEvent(rows.Upsert, 0, 0, false)
+	}
+	var out bytes.Buffer
+	if _, err := rows.Write(&out, rows.WriteOptions{Schema: s}, b, nil, rows.Extra{}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.table.Files = append(w.table.Files, File{DataFile: iceberg.DataFile{Path: w.put(name, out.Bytes()), Format: "parquet", Records: 2, Bytes: int64(out.Len())}, Dead: roaring.New()})
+}
+
+// damaged puts a data file into the table of which only the footer is whole.
+func (w *world) damaged(name string, fields ...schemas.Field) {
+	w.t.Helper()
+	f := w.parquet("whole", 0, nil, rows.Extra{}, fields...)
+	key, _ := w.store.Key(f.Path)
+	b, err := w.store.ReadAll(w.t.Context(), key, f.Bytes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b = bytes.Clone(b)
+	footer := len(b) - 8 - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
+	for i := 4; i < footer; i++ {
+		b[i] ^= 0x5a
+	}
+	f.Path = w.put(name, b)
+}
+
 // TestCheck: files of a partition that the table has had, or of none, are taken with
 // what their manifests say of the table's columns; files without a live row are not.
 func TestCheck(t *testing.T) {
@@ -78,11 +117,13 @@ func TestCheck(t *testing.T) {
 	w.parquet("name=a/other", 8, schemas.EncodeTuple([][]byte{[]byte("a")}), rows.Extra{}, fields...)
 	w.parquet("dead", 0, nil, rows.Extra{}, fields...).Dead.AddMany([]uint32{0, 1})
 	w.parquet("fewer", 0, nil, rows.Extra{}, fields[0])
+	w.data("dead and gone", 2, 1, nil)
+	w.table.Files[5].Dead.AddMany([]uint32{0, 1})
 	fit, err := w.table.Check(t.Context(), ours(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(fit.Refused) > 0 || len(fit.Items) != 4 || fit.Rows != 8 || fit.Dead != 1 || fit.Empty != 1 {
+	if len(fit.Refused) > 0 || len(fit.Items) != 4 || fit.Rows != 8 || fit.Dead != 1 || fit.Empty != 2 {
 		t.Fatalf("got %+v", fit)
 	}
 	for i, want := range []struct {
@@ -120,6 +161,15 @@ func TestCheckRefused(t *testing.T) {
 		"keys that are null": {func(w *world) {
 			w.parquet("a", 0, nil, rows.Extra{}, id).NullCounts = []iceberg.IDCount{{ID: 1, Count: 1}}
 		}, `1 of its rows have no "id"`},
+		"a key that is null and not counted": {func(w *world) { w.nulls("a", 1) }, `1 of its rows have no "id"`},
+		"a dead key that is null":            {func(w *world) { w.nulls("a", 1); w.table.Files[0].Dead.Add(1) }, `1 of its rows have no "id"`},
+		"a damaged page":                     {func(w *world) { w.damaged("a", id, name) }, "its key or ordering value cannot be read"},
+		"no row, it says":                    {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id).Records = 0 }, "it has 2 rows, its manifest says 0"},
+		"dead, it says": {func(w *world) {
+			f := w.parquet("a", 0, nil, rows.Extra{}, id)
+			f.Records = 1
+			f.Dead.Add(0)
+		}, "it has 2 rows, its manifest says 1"},
 		"lost":      {func(w *world) { w.data("a", 2, 1, nil) }, "is not there"},
 		"elsewhere": {func(w *world) { w.data("a", 2, 1, nil); w.table.Files[0].Path = "s3://elsewhere/a" }, "does not lie in the warehouse"},
 		"in its partition alone": {func(w *world) {

@@ -175,7 +175,7 @@ func metadataVersion(key string) int64 {
 }
 
 func outside(store objstore.Store, location string) error {
-	return fmt.Errorf("%w: %s does not lie in the warehouse %s, so that readers of the table, and varve with its credentials, would not find it; move the table there, or write its rows to Parquet files and bring those in", ErrTable, location, store.Location(""))
+	return fmt.Errorf("%w: %s does not lie in the warehouse %s, so that readers of the table, and varve with its credentials, would not find it; move the table there, or have an engine write the rows that it has to Parquet files and bring those in", ErrTable, location, store.Location(""))
 }
 
 func read(ctx context.Context, store objstore.Store, location string, limit int64) ([]byte, error) {

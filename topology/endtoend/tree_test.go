@@ -70,6 +70,36 @@ func countTree(ctx context.Context, t *testing.T, n *topology.Node, table string
 	return c
 }
 
+// treeListed looks at the listing of a table's tree: each node but the root is
+// some node's child, one level below it, and every live row lies on one of them.
+func treeListed(ctx context.Context, t *testing.T, n *topology.Node, table string) {
+	t.Helper()
+	nodes, err := n.Tree(ctx, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := n.Table(ctx, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	depth, children, rows := map[int64]int64{}, map[int64]int64{}, int64(0)
+	for _, x := range nodes {
+		depth[x.Node] = x.Depth
+		if x.Parent >= 0 {
+			children[x.Parent]++
+		}
+		rows += x.Rows
+	}
+	for _, x := range nodes {
+		if children[x.Node] != x.Children || x.Parent >= 0 && x.Depth != depth[x.Parent]+1 || x.Parent < 0 && x.Depth != 0 {
+			t.Errorf("%+v: %d nodes name it as their parent, which is at depth %d", x, children[x.Node], depth[x.Parent])
+		}
+	}
+	if len(nodes) < 4 || rows > info.Rows || rows < info.Rows-info.Dead {
+		t.Errorf("%d nodes with %d rows; the table has %d, %d of them dead", len(nodes), rows, info.Rows, info.Dead)
+	}
+}
+
 // TestTree: a table's leaves are split, new files brought down and jobs run on leaves
 // while events come in, so that rows die in files of which a range has moved already
 // (F7, F8). Every snapshot is right, rows keep their lineage, three readers agree at
@@ -118,6 +148,7 @@ func TestTree(t *testing.T) {
 	settle(ctx, t, n, f, f.model())
 	time.Sleep(firstPlan - time.Since(began))
 	published(ctx, t, n, w.def.Name)
+	treeListed(ctx, t, n, w.def.Name)
 	t.Logf("%+v, %+v", countTree(ctx, t, n, w.def.Name), countJobs(ctx, t, n, w.def.Name))
 	h := readHistory(ctx, t, n, w.def.Name)
 	location := n.Store().Location("")
