@@ -141,7 +141,7 @@ func (o *outside) columnTakenBack(name string) {
 	o.must(o.cat.Foreign(o.ident, restcat.SetCurrentSchema(int32(before))))
 }
 
-// TestRemoteColumnsTakenBack: another writer adds a column and takes it back before we
+// TestRemoteColumnsTakenBack: T9. Another writer adds a column and takes it back before we
 // look, so that the catalog gave away the id of our next schema, and that of its field.
 // Ours, and theirs, get the next ones.
 func TestRemoteColumnsTakenBack(t *testing.T) {
