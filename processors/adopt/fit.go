@@ -238,6 +238,12 @@ func (t *Table) fitsColumns(d *schemas.Definition, f *File, file *rows.File) err
 			return refuse("it has a column %s, whose values are of the table that it is from; %s", x.name, instead(d))
 		}
 	}
+	for _, c := range append(file.Columns(), file.Fields()...) {
+		one := schemas.Schema{Fields: []schemas.Field{c}}
+		if highest := one.HighestID(); ours.ByID(c.ID) < 0 && highest > d.LastColumnID {
+			return refuse("its column %q has the field id %d, which a new column of table %s would get, and be read from it; make a table that has its field ids (\"varve table create --iceberg\")", c.Name, highest, d.Name)
+		}
+	}
 	readable := map[int32]bool{}
 	for _, c := range file.Fields() {
 		readable[c.ID] = true

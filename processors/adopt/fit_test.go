@@ -26,7 +26,7 @@ func ours(fields ...schemas.Field) *schemas.Definition {
 	}
 	fields[0].Required = true
 	return &schemas.Definition{
-		Name: "t", Schemas: []schemas.Schema{{Fields: fields, Identifier: []int32{1}}}, Key: []int32{1},
+		Name: "t", LastColumnID: 9, Schemas: []schemas.Schema{{Fields: fields, Identifier: []int32{1}}}, Key: []int32{1},
 		Specs: []schemas.Spec{{}, {ID: 1, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "b", Transform: schemas.Bucket, N: 4}}}}, DefaultSpec: 1,
 	}
 }
@@ -117,7 +117,7 @@ func TestCheck(t *testing.T) {
 	w.parquet("bucket", 7, schemas.EncodeTuple([][]byte{nil, three}), rows.Extra{}, fields...)
 	w.parquet("name=a/other", 8, schemas.EncodeTuple([][]byte{[]byte("a")}), rows.Extra{}, fields...)
 	w.parquet("dead", 0, nil, rows.Extra{}, fields...).Dead.AddMany([]uint32{0, 1})
-	w.parquet("fewer", 0, nil, rows.Extra{}, fields[0])
+	w.parquet("fewer", 0, nil, rows.Extra{}, fields[0], column(9, "gone", schemas.Long))
 	w.data("dead and gone", 2, 1, nil)
 	w.table.Files[5].Dead.AddMany([]uint32{0, 1})
 	fit, err := w.table.Check(t.Context(), ours(), nil)
@@ -162,6 +162,7 @@ func TestCheckRefused(t *testing.T) {
 		"keys that are null": {func(w *world) {
 			w.parquet("a", 0, nil, rows.Extra{}, id).NullCounts = []iceberg.IDCount{{ID: 1, Count: 1}}
 		}, `1 of its rows have no "id"`},
+		"a column to come":                   {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id, column(10, "gone", schemas.Long)) }, `"gone" has the field id 10, which a new column`},
 		"a key that is null and not counted": {func(w *world) { w.nulls("a", 1) }, `1 of its rows have no "id"`},
 		"a dead key that is null":            {func(w *world) { w.nulls("a", 1); w.table.Files[0].Dead.Add(1) }, `1 of its rows have no "id"`},
 		"a damaged page":                     {func(w *world) { w.damaged("a", id, name) }, "its key or ordering value cannot be read"},

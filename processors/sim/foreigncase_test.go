@@ -106,3 +106,23 @@ func TestAddedWhileRetired(t *testing.T) {
 	p.up(3, 33)
 	p.rest(map[int]int64{0: 10, 3: 33}, first, second)
 }
+
+// K4, H13: a row of another writer, without a value, gives way to a version of ours
+// that is deleted by its position before the append that takes the row is in the log.
+// Who folds that append comes to the same.
+func TestStruckWhileTaken(t *testing.T) {
+	p := newPlay(t, Options{Keys: 8, Ordered: true, Foreign: true})
+	o := p.running(p.owner(0))
+	p.up(0, 10, 5)
+	p.up(1, 11, 5)
+	p.commit(o)
+	p.publish()
+	p.theirs(func(h *theirHead) theirChange {
+		return theirChange{op: "append", add: [][]theirRow{{{event: event{key: 0, value: 20}}}}}
+	})
+	p.decide(o)
+	p.flush(o)
+	p.strikeValue(10)
+	p.arrive(o)
+	p.rest(map[int]int64{1: 11}, o)
+}

@@ -299,7 +299,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		wins := !present || x.place >= place
 		switch {
 		case !present || !ordered:
-		case !valued && x.theirs && cur == nil: // by its place (H13)
+		case !valued && x.theirs && cur == nil && (x.died < 0 || x.died >= knew): // by its place (H13)
 		case !valued:
 			wins = false
 		case x.order != order:
