@@ -8,6 +8,7 @@
 //	state      the transactions log of one partition → state, outcomes, cuts
 //	publisher  a frozen cut → Iceberg files, a catalog commit, SnapshotCommitted
 //	compactor  the data work of a compaction job: sorted files → fewer, without dead rows
+//	adopt      an Iceberg table of another program → which of its files ours can take as they lie
 //	finder     the data work of a part of a find job: files → the rows of which a predicate holds
 //	sim        the three under a seeded scheduler, in tests
 //

@@ -57,7 +57,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
 		record.TypeExpireSnapshots: 1, record.TypeRollback: 1, record.TypeDeleteWhere: 1, record.TypeRowsFound: 1,
 		record.TypeAddFiles: 1, record.TypeForeignSnapshot: 1, record.TypeSplitPartition: 1, record.TypeExtendTree: 1, record.TypeAlterSpec: 1, record.TypeCatalogSpecs: 1,
-		record.TypeRenumberSpecs: 1, record.TypeAdoptFiles: 1,
+		record.TypeRenumberSpecs: 1, record.TypeCatalogSchemas: 1, record.TypeAdoptFiles: 1,
 	},
 }
 
@@ -437,10 +437,12 @@ func (s *Store) rules(r *Record, t int64, env *record.Envelope, tab *table, body
 		return s.catalogSpecs(r, tab, v.(*record.CatalogSpecs), msg)
 	case record.TypeRenumberSpecs:
 		return s.renumberSpecs(r, t, tab, v.(*record.RenumberSpecs), msg)
+	case record.TypeCatalogSchemas:
+		return s.catalogSchemas(r, tab, v.(*record.CatalogSchemas), msg)
 	case record.TypeAddFiles:
 		return s.addFiles(r, tab, env, v.(*record.AddFiles))
 	case record.TypeAdoptFiles:
-		return s.adoptFiles(r, tab, v.(*record.AdoptFiles))
+		return s.adoptFiles(r, tab, env, v.(*record.AdoptFiles))
 	case record.TypeForeignSnapshot:
 		return s.foreignSnapshot(r, tab, v.(*record.ForeignSnapshot))
 	case record.TypeDeletePositions:

@@ -9,7 +9,11 @@ import (
 
 // adoptFiles: H14. As addFiles, of files that other programs wrote and that stay
 // where they lie.
-func (s *Store) adoptFiles(r *Record, t *table, p *record.AdoptFiles) (outcomeOf, error) {
+func (s *Store) adoptFiles(r *Record, t *table, env *record.Envelope, p *record.AdoptFiles) (outcomeOf, error) {
+	respec, from, err := s.respecced(t.id)
+	if err != nil {
+		return outcomeOf{}, err
+	}
 	v := verdicts{n: len(p.Items)}
 	next, err := s.nextForeign(t.id, foreignAdopted)
 	if err != nil {
@@ -19,6 +23,10 @@ func (s *Store) adoptFiles(r *Record, t *table, p *record.AdoptFiles) (outcomeOf
 	n := int64(0)
 	for i := range p.Items {
 		f := &p.Items[i]
+		if f.SpecID >= from && env.OffsetSeen < respec { // its sender means another spec (T8)
+			v.reject(i, record.TooOld)
+			continue
+		}
 		reason, err := s.checkAdopted(t, p, f, next+uint64(n))
 		if err != nil {
 			return outcomeOf{}, err

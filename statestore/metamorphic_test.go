@@ -305,6 +305,7 @@ func FuzzApply(f *testing.F) {
 	put(mk("t", 1, &record.AlterTable{Add: []record.AddColumn{{Name: "x", Type: schemas.Of(schemas.Int)}}}))
 	put(mk("t", 1, &record.AlterSpec{Terms: []record.PartitionTerm{{Column: "id", Transform: schemas.Bucket, N: 4, Name: "p"}}}))
 	put(mk("t", 1, &record.CatalogSpecs{Specs: []schemas.Spec{{ID: 2}}, DefaultSpec: 2, LastPartitionID: 1000}))
+	put(mk("t", 1, &record.CatalogSchemas{NextSchema: 3, LastColumnID: 9}))
 	put(mk("t", 1, &record.RenumberSpecs{Specs: []schemas.Spec{{ID: 1}}, LastPartitionID: 1000}))
 	put(mk("t", 1, &record.DeleteKeys{Keys: *ref(2), Count: 1}))
 	put(mk("t", 1, &record.SkipSource{Shard: shardKey(0), From: 5, To: 6}))

@@ -464,6 +464,14 @@ func (s *script) make(t *testing.T, cmd string, a *args) statestore.Record {
 		v = s.baseFrom(t, a)
 	case "foreign-specs":
 		v = s.foreignSpecsFrom(t, a)
+	case "catalog-schemas":
+		x := &record.CatalogSchemas{}
+		if i := s.info(t, a.table()); i != nil {
+			x.Snapshot, x.NextSchema, x.LastColumnID = i.Head.SnapshotID, int32(len(i.Definition.Schemas)), i.Definition.LastColumnID
+		}
+		x.Snapshot = a.num("snapshot", x.Snapshot)
+		x.NextSchema, x.LastColumnID = int32(a.num("next", int64(x.NextSchema))), int32(a.num("last", int64(x.LastColumnID)))
+		v = x
 	case "renumber-specs":
 		x := s.foreignSpecsFrom(t, a)
 		v = &record.RenumberSpecs{Snapshot: x.Snapshot, Specs: x.Specs, LastPartitionID: x.LastPartitionID}

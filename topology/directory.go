@@ -398,7 +398,7 @@ func (d *directory) foldAccepted(m *record.OutcomeMessage, x *processors.Decided
 				t.Definition, t.LastChange, t.Changes = m.Definition, m.Offset, true
 			}
 		})
-	case *record.CatalogBase, *record.CatalogSpecs, *record.RenumberSpecs:
+	case *record.CatalogBase, *record.CatalogSpecs, *record.RenumberSpecs, *record.CatalogSchemas:
 		d.change(m, func(t *statestore.TableInfo) {
 			if m.Definition != nil {
 				t.Definition = m.Definition

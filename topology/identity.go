@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -123,7 +125,7 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 	})
 	switch {
 	case err == nil && string(have) == id:
-		return nil
+		return n.checkCopy(key, id)
 	case err == nil && isID(have):
 		return fmt.Errorf("%w: warehouse %s belongs to another deployment of the name %s: its mark %s says %.40q, the log is %s; name another warehouse or another deployment",
 			ErrConfig, where, n.opt.Deployment, key, have, id)
@@ -143,6 +145,29 @@ func (n *Node) checkWarehouse(ctx context.Context) error {
 		return err
 	}
 	return n.markWarehouse(ctx, key, id)
+}
+
+// checkCopy refuses a copied data folder with its own copy of the embedded broker:
+// tables lie where the original has its lake, and two logs would each go on with them.
+func (n *Node) checkCopy(key, id string) error {
+	if len(n.opt.Brokers) > 0 {
+		return nil // of one log any folder may be
+	}
+	dir, local := localFolder(n.store.Location(""))
+	own := filepath.Join(n.opt.Data, "lake")
+	mark, err := os.ReadFile(filepath.Join(own, filepath.FromSlash(key)))
+	if !local || err != nil || string(mark) != id {
+		return nil
+	}
+	theirs, err := os.Stat(dir)
+	if err != nil {
+		return nil // the store itself was read: this path is another spelling of it
+	}
+	if ours, err := os.Stat(own); err == nil && !os.SameFile(ours, theirs) {
+		return fmt.Errorf("%w: the data folder %s is a copy of the one whose lake is %s: both would change the same tables, each by a log of its own, and its own lake at %s is not used; run the original, or put the copy in its place (where the original is gone for good, and only its lake is left, remove %s)",
+			ErrConfig, n.opt.Data, dir, own, own)
+	}
+	return nil
 }
 
 // isID says whether a mark holds a deployment's id.

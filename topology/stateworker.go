@@ -560,6 +560,7 @@ func catalogFact(err error) (fact any, by string) {
 	var moved *publisher.BaseMoved
 	var specs *publisher.SpecsMoved
 	var taken *publisher.SpecsTaken
+	var given *publisher.SchemasGiven
 	switch {
 	case errors.As(err, &moved):
 		return &moved.Record, moved.Why
@@ -567,6 +568,8 @@ func catalogFact(err error) (fact any, by string) {
 		return &specs.Record, "its partition specs"
 	case errors.As(err, &taken):
 		return &taken.Record, "its partition specs, which have ids of ours"
+	case errors.As(err, &given):
+		return &given.Record, "columns that came and went"
 	}
 	return nil, ""
 }

@@ -86,6 +86,7 @@ type verifier struct {
 	names    *scratchMap            // of files and other objects, on disk
 	skipped  map[int64]bool         // by table: source ends that a user moved
 	imported map[int64]bool         // by table: rows that no event is of
+	gone     map[int64]*deletedRows // by table: what no event and no request by key deleted
 	complete bool                   // from the log's beginning
 }
 
@@ -139,7 +140,7 @@ func Verify(ctx context.Context, o VerifyOptions) (out *Verified, err error) {
 		v := &verifier{
 			o: &o, out: out, bodies: processors.NewBodies(o.Store, o.Deployment), src: src, part: &src.parts[i],
 			scratch: filepath.Join(o.Scratch, fmt.Sprint(src.parts[i].partition)),
-			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{}, imported: map[int64]bool{}, unread: map[int64]int64{},
+			touched: map[int64]int64{}, taken: map[int64]*takenSource{}, skipped: map[int64]bool{}, imported: map[int64]bool{}, gone: map[int64]*deletedRows{}, unread: map[int64]int64{},
 		}
 		v.names = newScratchMap(filepath.Join(v.scratch, "names"), o.Logger)
 		if err := v.run(ctx, starts[i], seen); err != nil {
@@ -416,6 +417,14 @@ func (v *verifier) note(ctx context.Context, r *statestore.Record, m *record.Out
 		v.touched[m.TableID] = m.Offset
 		if m.Type == record.TypeAddFiles || m.Type == record.TypeAdoptFiles || m.Type == record.TypeForeignSnapshot {
 			v.imported[m.TableID] = true
+		}
+		if m.Type == record.TypeDeletePositions || m.Type == record.TypeRowsFound {
+			x := v.gone[m.TableID]
+			if x == nil {
+				x = &deletedRows{finds: map[int64]int64{}}
+				v.gone[m.TableID] = x
+			}
+			x.note(m)
 		}
 	case record.TypeSkipSource:
 		v.skipped[m.TableID] = true

@@ -236,3 +236,15 @@ func TestAppendDeletePositions(t *testing.T) {
 		return nil
 	})
 }
+
+// TestVerifySourceAfterWhere: rows that a condition deleted are not told as lost ones, but
+// that they were not compared.
+func TestVerifySourceAfterWhere(t *testing.T) {
+	data := t.TempDir()
+	run(t, "load", "--data", data, "--table", "t", "--format", "rows-json", "--key", "id", writeFile(t, "rows.jsonl", `{"id":1,"n":5}`+"\n"+`{"id":2,"n":6}`+"\n"+`{"id":3,"n":7}`+"\n"))
+	run(t, "delete", "t", "--where", "n >= 6", "--data", data)
+	code, out, errs := varve(t, "verify", "t", "--source", "--data", data)
+	if code != exitDone || !strings.Contains(out+errs, "the source has 2 rows that the table has not; rows were deleted by a condition") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+}

@@ -165,7 +165,7 @@ func (a *app) dlqShowCommand() *cobra.Command {
 		Use:   "show TABLE LETTER",
 		Short: "Show one dead letter",
 		Long: "Shows a dead letter of the table's source topic: where its event was, why it was\n" +
-			"refused, and which headers it has. LETTER is its number in varve dlq list. The event's\n" +
+			"refused, and which headers it has. LETTER is its number in varve dlq list --each. The event's\n" +
 			"key, value and header values are personal data: they are shown with --values only.",
 		Example: "  varve dlq show shop.orders 12\n  varve dlq show shop.orders 12 --values --output json",
 		Args:    cobra.ExactArgs(2),

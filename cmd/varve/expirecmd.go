@@ -22,7 +22,7 @@ func (a *app) expireCommand() *cobra.Command {
 		Long: "Removes the snapshots that are older than --older-than and not among the last --keep, and\n" +
 			"those named by --snapshot. The newest one and what branches and tags name stay.\n" +
 			"Snapshots go by themselves, by the table's own limits, with each commit\n" +
-			"(\"varve table alter --retention-age --retention-count\"); this is for now. Files that\n" +
+			"(\"varve table alter --retention-age --retention-snapshots\"); this is for now. Files that\n" +
 			"nothing lists any more stay until they are collected.",
 		Example: "  varve expire shop.orders --older-than 24h --dry-run\n  varve expire shop.orders --older-than 24h --keep 10\n  varve expire shop.orders --snapshot 4180927112233",
 		Args:    cobra.ExactArgs(1),

@@ -112,7 +112,7 @@ func (a *app) importIceberg(ctx context.Context, s *session, table string, of *o
 			bar.set(float64(done)/float64(max(of, 1)), "%s: %d of %d files", what, done, of)
 		}
 	}
-	one := step("reading footers", len(src.Files))
+	one := step("reading footers and keys", len(src.Files))
 	fit, err := src.Check(ctx, t.Definition, func() { one(1) })
 	if err != nil {
 		return err
@@ -123,11 +123,15 @@ func (a *app) importIceberg(ctx context.Context, s *session, table string, of *o
 		{"dead_files", fit.Empty},
 	}
 	if dryRun {
+		bar.done()
 		refused := &rowset{cols: []string{"file", "why"}}
 		for _, r := range fit.Refused {
 			refused.rows = append(refused.rows, []any{r.Path, r.Why.Error()})
 		}
-		return a.show(append(result, field{"imported", false}, field{"refused", refused}))
+		if err := a.show(append(result, field{"imported", false}, field{"refused", refused})); err != nil || len(fit.Refused) == 0 {
+			return err
+		}
+		return fmt.Errorf("import of %s: %d of its %d files cannot be taken, so none would be", src.Metadata, len(fit.Refused), len(src.Files))
 	}
 	if n := len(fit.Refused); n > 0 {
 		return fmt.Errorf("import of %s: %d of its %d files cannot be taken, so none is; --dry-run lists them; the first is %s: %w", src.Metadata, n, len(src.Files), fit.Refused[0].Path, fit.Refused[0].Why)

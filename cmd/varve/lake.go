@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -230,18 +231,22 @@ var errListedEnough = errors.New("listed enough")
 func (l *lake) noTable(ctx context.Context, name string) error {
 	var names []string
 	seen := 0
-	last := ""
+	last, bare := "", ""
 	err := l.store.List(ctx, "", func(info objstore.Info) error {
 		if seen++; seen > maxListed {
 			return errListedEnough
 		}
-		folder, _, ok := strings.Cut(info.Key, "/metadata/")
-		if !ok || folder == last || strings.HasPrefix(folder, "_varve/") {
+		folder, file, ok := strings.Cut(info.Key, "/metadata/")
+		parts := strings.Split(folder, "/")
+		if !ok || folder == last || len(parts) != 2 || parts[0] == "_varve" {
 			return nil
 		}
-		last = folder
-		if parts := strings.Split(folder, "/"); len(parts) == 2 {
-			names = append(names, strings.TrimPrefix(parts[0]+"."+parts[1], "default."))
+		there := strings.TrimPrefix(parts[0]+"."+parts[1], "default.")
+		switch {
+		case strings.HasSuffix(file, ".metadata.json"):
+			last, names = folder, append(names, there)
+		case there == name:
+			bare = folder
 		}
 		return nil
 	})
@@ -249,6 +254,9 @@ func (l *lake) noTable(ctx context.Context, name string) error {
 		return fmt.Errorf("look for table %s: %w", name, err)
 	}
 	where := l.store.Location("")
+	if bare != "" && !slices.Contains(names, name) {
+		return fmt.Errorf("table %s has no metadata file any more in %s/metadata; restore its files (\"varve verify\" tells what is missing)", name, l.store.Location(bare))
+	}
 	if len(names) == 0 {
 		return usagef("table %s is not in the lake at %s, nor is any other; make one with \"varve load\" or \"varve table create\"", name, where)
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -128,6 +130,28 @@ func TestScanNoLake(t *testing.T) {
 	dir := t.TempDir()
 	code, _, errs := varve(t, "scan", "t", "--data", dir)
 	if code != exitUsage || !strings.Contains(errs, "there is no lake at") {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+}
+
+// TestScanWithoutMetadata: a table whose metadata files are gone is not one that never
+// was, and no name for it is proposed.
+func TestScanWithoutMetadata(t *testing.T) {
+	fx := newFixture(t)
+	all, err := filepath.Glob(filepath.Join(fx.table, "metadata", "*.metadata.json"))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d metadata files, %v", len(all), err)
+	}
+	for _, f := range all {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, _, errs := varve(t, "scan", "shop.orders", "--data", fx.data)
+	if code != exitFailed || !strings.Contains(errs, "has no metadata file any more in ") || strings.Contains(errs, "did you mean") {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+	if code, _, errs := varve(t, "scan", "shop.order", "--data", fx.data); code != exitUsage || strings.Contains(errs, "shop.orders") {
 		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
 }

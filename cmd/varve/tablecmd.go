@@ -85,6 +85,7 @@ func (a *app) tableCreateCommand() *cobra.Command {
 	a.dataFlags(cmd.Flags())
 	a.brokerFlags(cmd.Flags())
 	t.add(cmd.Flags())
+	cmd.Flags().Lookup("schema").Usage = "`file` with the table's schema as Iceberg schema JSON"
 	like.add(cmd.Flags())
 	return cmd
 }

@@ -129,6 +129,8 @@ func what(d *processors.Decided) any {
 		return fmt.Sprintf("%d partition specs, %d is the default", len(v.Specs), v.DefaultSpec)
 	case *record.RenumberSpecs:
 		return fmt.Sprintf("%d partition specs of another writer, whose ids specs of ours had", len(v.Specs))
+	case *record.CatalogSchemas:
+		return fmt.Sprintf("schema ids below %d and field ids up to %d are given", v.NextSchema, v.LastColumnID)
 	case *record.PlanJobs:
 		files := 0
 		for i := range v.Items {

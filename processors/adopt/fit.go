@@ -18,6 +18,7 @@ import (
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // ErrFile marks a data file that cannot be taken as it lies.
@@ -54,11 +55,13 @@ func (t *Table) Check(ctx context.Context, d *schemas.Definition, checked func()
 	g.SetLimit(filesAtOnce)
 	for i := range t.Files {
 		f := &t.Files[i]
-		if f.live() == 0 {
-			continue
-		}
 		g.Go(func() error {
-			err := t.fits(some, d, f, &items[i])
+			var err error
+			if f.live() == 0 {
+				err = t.isDead(some, f)
+			} else {
+				err = t.fits(some, d, f, &items[i])
+			}
 			if errors.Is(err, ErrFile) || errors.Is(err, ErrTable) {
 				why[i], err = err, nil
 			}
@@ -75,10 +78,10 @@ func (t *Table) Check(ctx context.Context, d *schemas.Definition, checked func()
 	for i := range t.Files {
 		f := &t.Files[i]
 		switch {
-		case f.live() == 0:
-			out.Empty++
 		case why[i] != nil:
 			out.Refused = append(out.Refused, Refused{f.Path, why[i]})
+		case f.live() == 0:
+			out.Empty++
 		default:
 			out.Items = append(out.Items, items[i])
 			out.Metrics = append(out.Metrics, metrics(f, items[i].Path, d.Schema()))
@@ -100,7 +103,7 @@ func (t *Table) columns(d *schemas.Definition) error {
 		theirs := &t.Schema.Fields[i]
 		j := ours.ByID(theirs.ID)
 		if j < 0 || ours.Fields[j].Name != theirs.Name {
-			return fmt.Errorf("%w: its column %q has the field id %d, which is another column of table %s, or none; make a table with its field ids (--create)", ErrTable, theirs.Name, theirs.ID, d.Name)
+			return fmt.Errorf("%w: its column %q has the field id %d, which is another column of table %s, or none; make a table that has its field ids (\"varve table create --iceberg\")", ErrTable, theirs.Name, theirs.ID, d.Name)
 		}
 		have := &ours.Fields[j]
 		if !holds(have.Type, theirs.Type) {
@@ -165,11 +168,16 @@ func (t *Table) fits(ctx context.Context, d *schemas.Definition, f *File, out *r
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
-	if file.NumRows() != f.Records {
-		return refuse("it has %d rows, its manifest says %d", file.NumRows(), f.Records)
+	if err := f.counts(file); err != nil {
+		return err
 	}
 	if err := t.fitsColumns(d, f, file); err != nil {
 		return err
+	}
+	if err := fitsKeys(d, file); errors.Is(err, ErrFile) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	*out = record.AdoptedFile{
 		Path: t.store.Location(key), Rows: f.Records, Bytes: f.Bytes, SpecID: spec, Partition: tuple, SchemaID: d.CurrentSchema,
@@ -180,6 +188,40 @@ func (t *Table) fits(ctx context.Context, d *schemas.Definition, f *File, out *r
 		}
 	}
 	return nil
+}
+
+// counts: what is dead of a file, and that all of it is, is reckoned by the rows that
+// its manifest tells of.
+func (f *File) counts(file *rows.File) error {
+	if file.NumRows() != f.Records {
+		return refuse("it has %d rows, its manifest says %d", file.NumRows(), f.Records)
+	}
+	return nil
+}
+
+// isDead: a file without a live row, by its manifest, has none that the manifest does
+// not count. One that is gone, or no Parquet, has nothing that could be lost.
+func (t *Table) isDead(ctx context.Context, f *File) (err error) {
+	key, ok := t.store.Key(f.Path)
+	if !ok {
+		return nil
+	}
+	object, err := t.store.Open(ctx, key)
+	if errors.Is(err, objstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Path, err)
+	}
+	defer func() { err = errors.Join(err, object.Close()) }()
+	file, err := rows.Open(object, object.Size())
+	if errors.Is(err, rows.ErrBadFile) || errors.Is(err, rows.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return f.counts(file)
 }
 
 // fitsColumns holds a file's columns against the table's, by their field ids.
@@ -194,6 +236,12 @@ func (t *Table) fitsColumns(d *schemas.Definition, f *File, file *rows.File) err
 	}{{schemas.RowIDField, schemas.RowIDColumn}, {schemas.LastSeqField, schemas.LastSeqName}, {schemas.OrderField, schemas.OrderColumn}} {
 		if file.Has(x.id) {
 			return refuse("it has a column %s, whose values are of the table that it is from; %s", x.name, instead(d))
+		}
+	}
+	for _, c := range append(file.Columns(), file.Fields()...) {
+		one := schemas.Schema{Fields: []schemas.Field{c}}
+		if highest := one.HighestID(); ours.ByID(c.ID) < 0 && highest > d.LastColumnID {
+			return refuse("its column %q has the field id %d, which a new column of table %s would get, and be read from it; make a table that has its field ids (\"varve table create --iceberg\")", c.Name, highest, d.Name)
 		}
 	}
 	readable := map[int32]bool{}

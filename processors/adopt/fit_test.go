@@ -2,6 +2,8 @@ package adopt
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -24,7 +26,7 @@ func ours(fields ...schemas.Field) *schemas.Definition {
 	}
 	fields[0].Required = true
 	return &schemas.Definition{
-		Name: "t", Schemas: []schemas.Schema{{Fields: fields, Identifier: []int32{1}}}, Key: []int32{1},
+		Name: "t", LastColumnID: 9, Schemas: []schemas.Schema{{Fields: fields, Identifier: []int32{1}}}, Key: []int32{1},
 		Specs: []schemas.Spec{{}, {ID: 1, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "b", Transform: schemas.Bucket, N: 4}}}}, DefaultSpec: 1,
 	}
 }
@@ -61,6 +63,44 @@ func (w *world) parquet(name string, spec int32, tuple []byte, extra rows.Extra,
 	return &w.table.Files[len(w.table.Files)-1]
 }
 
+// nulls puts a data file of two rows into the table, the key of one of them null. Its
+// manifest counts no nulls.
+func (w *world) nulls(name string, row int) {
+	w.t.Helper()
+	s := &schemas.Schema{Fields: []schemas.Field{column(1, "id", schemas.Long)}}
+	b := rows.NewBatch(s)
+	for i := range 2 {
+		if i == row {
+			b.Cols[0].AppendNull()
+		} else {
+			b.Cols[0].AppendInt(int64(i))
+		}
+		b.AppendEvent(rows.Upsert, 0, 0, false)
+	}
+	var out bytes.Buffer
+	if _, err := rows.Write(&out, rows.WriteOptions{Schema: s}, b, nil, rows.Extra{}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.table.Files = append(w.table.Files, File{DataFile: iceberg.DataFile{Path: w.put(name, out.Bytes()), Format: "parquet", Records: 2, Bytes: int64(out.Len())}, Dead: roaring.New()})
+}
+
+// damaged puts a data file into the table of which only the footer is whole.
+func (w *world) damaged(name string, fields ...schemas.Field) {
+	w.t.Helper()
+	f := w.parquet("whole", 0, nil, rows.Extra{}, fields...)
+	key, _ := w.store.Key(f.Path)
+	b, err := w.store.ReadAll(w.t.Context(), key, f.Bytes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b = bytes.Clone(b)
+	footer := len(b) - 8 - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
+	for i := 4; i < footer; i++ {
+		b[i] ^= 0x5a
+	}
+	f.Path = w.put(name, b)
+}
+
 // TestCheck: files of a partition that the table has had, or of none, are taken with
 // what their manifests say of the table's columns; files without a live row are not.
 func TestCheck(t *testing.T) {
@@ -77,12 +117,14 @@ func TestCheck(t *testing.T) {
 	w.parquet("bucket", 7, schemas.EncodeTuple([][]byte{nil, three}), rows.Extra{}, fields...)
 	w.parquet("name=a/other", 8, schemas.EncodeTuple([][]byte{[]byte("a")}), rows.Extra{}, fields...)
 	w.parquet("dead", 0, nil, rows.Extra{}, fields...).Dead.AddMany([]uint32{0, 1})
-	w.parquet("fewer", 0, nil, rows.Extra{}, fields[0])
+	w.parquet("fewer", 0, nil, rows.Extra{}, fields[0], column(9, "gone", schemas.Long))
+	w.data("dead and gone", 2, 1, nil)
+	w.table.Files[5].Dead.AddMany([]uint32{0, 1})
 	fit, err := w.table.Check(t.Context(), ours(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(fit.Refused) > 0 || len(fit.Items) != 4 || fit.Rows != 8 || fit.Dead != 1 || fit.Empty != 1 {
+	if len(fit.Refused) > 0 || len(fit.Items) != 4 || fit.Rows != 8 || fit.Dead != 1 || fit.Empty != 2 {
 		t.Fatalf("got %+v", fit)
 	}
 	for i, want := range []struct {
@@ -120,6 +162,16 @@ func TestCheckRefused(t *testing.T) {
 		"keys that are null": {func(w *world) {
 			w.parquet("a", 0, nil, rows.Extra{}, id).NullCounts = []iceberg.IDCount{{ID: 1, Count: 1}}
 		}, `1 of its rows have no "id"`},
+		"a column to come":                   {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id, column(10, "gone", schemas.Long)) }, `"gone" has the field id 10, which a new column`},
+		"a key that is null and not counted": {func(w *world) { w.nulls("a", 1) }, `1 of its rows have no "id"`},
+		"a dead key that is null":            {func(w *world) { w.nulls("a", 1); w.table.Files[0].Dead.Add(1) }, `1 of its rows have no "id"`},
+		"a damaged page":                     {func(w *world) { w.damaged("a", id, name) }, "its key or ordering value cannot be read"},
+		"no row, it says":                    {func(w *world) { w.parquet("a", 0, nil, rows.Extra{}, id).Records = 0 }, "it has 2 rows, its manifest says 0"},
+		"dead, it says": {func(w *world) {
+			f := w.parquet("a", 0, nil, rows.Extra{}, id)
+			f.Records = 1
+			f.Dead.Add(0)
+		}, "it has 2 rows, its manifest says 1"},
 		"lost":      {func(w *world) { w.data("a", 2, 1, nil) }, "is not there"},
 		"elsewhere": {func(w *world) { w.data("a", 2, 1, nil); w.table.Files[0].Path = "s3://elsewhere/a" }, "does not lie in the warehouse"},
 		"in its partition alone": {func(w *world) {
@@ -183,11 +235,56 @@ func TestMetadataOf(t *testing.T) {
 	if _, err := find(w.store.Location("t")); !errors.Is(err, ErrTable) || !strings.Contains(err.Error(), "several") {
 		t.Errorf("two of one version: %v", err)
 	}
+	// Packed ones, named in the two ways that there are, and by a catalog in a folder.
+	for _, name := range []string{"z/metadata/00001-a.metadata.json", "z/metadata/00002-b.gz.metadata.json"} {
+		w.put(name, nil)
+	}
+	for _, name := range []string{"z/metadata/00002-b.gz.metadata.json", "z/metadata/v3.gz.metadata.json", "z/metadata/00004-c.metadata.json.gz"} {
+		if name != "z/metadata/00002-b.gz.metadata.json" {
+			w.put(name, nil)
+		}
+		if got, err := find(w.store.Location("z")); err != nil || got != w.store.Location(name) {
+			t.Errorf("got %s, %v, want %s", got, err, name)
+		}
+		if got, err := find(w.store.Location(name)); err != nil || got != w.store.Location(name) {
+			t.Errorf("got %s, %v, want %s", got, err, name)
+		}
+	}
 	if _, err := find("s3://elsewhere/t"); !errors.Is(err, ErrTable) {
 		t.Errorf("elsewhere: %v", err)
 	}
 	if _, err := Read(t.Context(), w.store, What{Location: w.store.Location("lost.metadata.json")}); !errors.Is(err, ErrTable) {
 		t.Errorf("a lost one: %v", err)
+	}
+}
+
+// TestPackedMetadata: a metadata file may be packed, and what it holds is bounded.
+func TestPackedMetadata(t *testing.T) {
+	packed := func(b []byte) []byte {
+		var out bytes.Buffer
+		z := gzip.NewWriter(&out)
+		if _, err := z.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	w := newWorld(t)
+	at := w.put("t/metadata/v1.gz.metadata.json", packed([]byte(`{"format-version":2,"table-uuid":"u","location":"file:///t","last-sequence-number":0,"last-updated-ms":5,"last-column-id":1,
+ "schemas":[{"schema-id":0,"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true}]}],"current-schema-id":0,"partition-specs":[{"spec-id":0,"fields":[]}],"default-spec-id":0}`)))
+	if got, err := Read(t.Context(), w.store, What{Location: w.store.Location("t")}); err != nil || got.Metadata != at || got.UUID != "u" || len(got.Schema.Fields) != 1 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	b := packed(make([]byte, 1000))
+	if got, err := unzipped(b, 1000); err != nil || len(got) != 1000 {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	for what, b := range map[string][]byte{"more than is read": packed(make([]byte, 1001)), "cut short": b[:len(b)-9], "no gzip": {0x1f, 0x8b}} {
+		if got, err := unzipped(b, 1000); err == nil {
+			t.Errorf("%s: got %d bytes", what, len(got))
+		}
 	}
 }
 

@@ -1,10 +1,13 @@
 package adopt
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,6 +73,9 @@ func Read(ctx context.Context, store objstore.Store, what What) (*Table, error) 
 	if err != nil {
 		return nil, err
 	}
+	if text, err = unzipped(text, maxMetadataBytes); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrTable, at, err)
+	}
 	meta, err := iceberg.ParseOldMetadata(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrTable, at, err)
@@ -133,7 +139,7 @@ func choose(m *iceberg.Metadata, what What) (*iceberg.Snapshot, int64, error) {
 
 // metadataOf finds a table's newest metadata file.
 func metadataOf(ctx context.Context, store objstore.Store, location string) (string, error) {
-	if strings.HasSuffix(location, ".json") {
+	if strings.HasSuffix(location, ".json") || strings.HasSuffix(location, ".json.gz") {
 		return location, nil
 	}
 	folder := strings.TrimRight(location, "/") + "/metadata/"
@@ -160,18 +166,40 @@ func metadataOf(ctx context.Context, store objstore.Store, location string) (str
 }
 
 // metadataVersion is that of a metadata file's name, v5.metadata.json or
-// 00005-<uuid>.metadata.json; -1: the name is of no such file.
+// 00005-<uuid>.metadata.json, or of one that is packed, with .gz before or behind
+// .metadata.json; -1: the name is of no such file.
 func metadataVersion(key string) int64 {
-	name, ok := strings.CutSuffix(key[strings.LastIndexByte(key, '/')+1:], ".metadata.json")
+	name := strings.TrimSuffix(key[strings.LastIndexByte(key, '/')+1:], ".gz")
+	name, ok := strings.CutSuffix(name, ".metadata.json")
 	if !ok {
 		return -1
 	}
-	digits, _, _ := strings.Cut(strings.TrimPrefix(name, "v"), "-")
+	digits, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(name, ".gz"), "v"), "-")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 {
 		return -1
 	}
 	return n
+}
+
+// unzipped is what a metadata file holds, which a table may have its writers pack
+// (write.metadata.compression-codec).
+func unzipped(text []byte, limit int64) ([]byte, error) {
+	if !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		return text, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("gzip: %w", err)
+	}
+	out, err := io.ReadAll(io.LimitReader(z, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("gzip: %w", err)
+	}
+	if int64(len(out)) > limit {
+		return nil, fmt.Errorf("it has more than %d bytes", limit)
+	}
+	return out, nil
 }
 
 func outside(store objstore.Store, location string) error {

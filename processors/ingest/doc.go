@@ -48,10 +48,11 @@
 //
 // # Files that others bring
 //
-// Every shard takes every key of a file that an AddFiles brought (import.go, H1,
-// H6): with an append of its own, before anything else, whose request range passes
+// Every shard takes every key of a file that an AddFiles or AdoptFiles brought
+// (import.go, H1, H6): with an append of its own, before anything else, whose request range passes
 // the record. Which rows win follows from places in the log and ordering values
-// alone (H7). Until then the side file keeps what died of them.
+// alone (H7). Until then the side file keeps what died of them, and which positions
+// of adopted files were never rows (H14).
 //
 // # Restart
 //

@@ -422,6 +422,11 @@ func (s *Shard) positions(ctx context.Context, d *processors.Decided) error {
 // foldBlocks folds delete blocks that this shard did not make: those of a sibling,
 // or of somebody else.
 func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks []record.DeleteBlock, sibling bool) error {
+	return s.foldBlocksAt(ctx, m, blocks, sibling, m.Offset)
+}
+
+// foldBlocksAt folds them, and has the index stand at an offset then.
+func (s *Shard) foldBlocksAt(ctx context.Context, m *record.OutcomeMessage, blocks []record.DeleteBlock, sibling bool, offset int64) error {
 	if s.index == nil {
 		return nil
 	}
@@ -448,7 +453,7 @@ func (s *Shard) foldBlocks(ctx context.Context, m *record.OutcomeMessage, blocks
 			return err
 		}
 	}
-	return awayDisk(s.applyFold(dead, m.Offset))
+	return awayDisk(s.applyFold(dead, offset))
 }
 
 // names says whether an entry of the index is a row of a file.

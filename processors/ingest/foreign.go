@@ -41,7 +41,9 @@ func (s *Shard) foreignCommits(ctx context.Context, d *processors.Decided) error
 			blocks = append(blocks, record.DeleteBlock{File: x.Vectors[i].File, Bitmap: x.Vectors[i].Dead})
 		}
 	}
-	if err := s.foldBlocks(ctx, m, blocks, false); err != nil {
+	// The record's own offset stands only when all of it is folded. Deaths that are
+	// folded again find their entries ended.
+	if err := s.foldBlocksAt(ctx, m, blocks, false, m.Offset-1); err != nil {
 		return err
 	}
 	if err := s.foldLeft(ctx, m, x.Removed, n[record.ForeignPlace]); err != nil {
@@ -144,7 +146,7 @@ func (s *Shard) foldLeft(ctx context.Context, m *record.OutcomeMessage, removed 
 			return err
 		}
 	}
-	return awayDisk(s.applyFold(left, m.Offset))
+	return awayDisk(s.applyFold(left, m.Offset-1))
 }
 
 // leftIn appends the tombstones of the entries that name rows of a file.

@@ -13,6 +13,7 @@ import (
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/keyindex"
 )
 
@@ -261,7 +262,10 @@ func (s *Shard) forgets(from, to int64) int64 {
 // foldTakes folds an accepted append of the shard that took files, answers
 // included.
 func (s *Shard) foldTakes(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
-	p := passage{s: s, until: m.Offset, forgets: a.Forgets, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed}
+	p := passage{s: s, until: m.Offset, forgets: a.Forgets, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed, unheard: a.RequestTo}
+	if err := p.facts(a.Deletes); err != nil {
+		return err
+	}
 	if err := p.judge(ctx, a.RequestFrom, a.RequestTo); err != nil {
 		return err
 	}
@@ -353,6 +357,11 @@ type passage struct {
 	timeMs  int64 // of the tombstones that it leaves
 	lookup  func([]keyindex.Key, []keyindex.Found) ([]keyindex.Found, error)
 
+	// Of an append that another owner made: the deaths from that log offset on it had
+	// not read of, and what it killed of other writers' rows. It is not judged again.
+	unheard int64
+	killed  map[killed]bool
+
 	steps   []step
 	entries []keyindex.Entry // of keys whose entry changes
 	kills   []killed
@@ -366,6 +375,9 @@ type step struct {
 	keyindex.Entry          // Offset is the record's, or the place of the row
 	dead           bool     // a row that died
 	theirs         bool     // of another writer's commit (H10)
+	ended          bool     // whoever takes it knows that it died
+	fact           bool     // it was taken, and
+	lost           bool     // killed by that
 	request        *request // nil: a row
 }
 
@@ -497,7 +509,9 @@ func (v *standing) losesTo(x *step) bool {
 	case v.HasOrder && !x.HasOrder && x.theirs && !v.live():
 		// Nobody but us knows of remembered values: such a row goes by its place, and
 		// what is remembered stays (K2).
-		return x.Offset >= v.place
+		// Whether the version before it had died by another path its taker may have known,
+		// or not: what it did is a fact (K4).
+		return !x.ended && !x.lost && (x.fact || x.Offset >= v.place)
 	case v.HasOrder && (!x.HasOrder || x.Order < v.Order):
 		return false
 	case v.HasOrder && x.Order > v.Order:
@@ -578,6 +592,12 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 	if err != nil {
 		return err
 	}
+	ended := dead
+	if p.unheard > 0 {
+		if ended, err = h.dead(f.ID, min(p.unheard, p.until)); err != nil {
+			return err
+		}
+	}
 	never, err := h.never(f.ID)
 	if err != nil {
 		return err
@@ -599,7 +619,7 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 		if never.Contains(uint32(i)) {
 			continue
 		}
-		x := step{dead: dead.Contains(uint32(i)), theirs: h.Place != h.Offset}
+		x := step{dead: dead.Contains(uint32(i)), theirs: h.Place != h.Offset, ended: ended.Contains(uint32(i)), fact: p.unheard > 0, lost: p.killed[killed{f.ID, uint32(i)}]}
 		noKey := slices.ContainsFunc(c.keys, func(k rows.Column) bool { return k.IsNull(i) })
 		if !noKey {
 			x.Entry, scratch, err = s.rowEntry(c, f.ID, i, scratch)
@@ -616,6 +636,26 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 		}
 		x.Offset = h.Place
 		p.steps = append(p.steps, x)
+	}
+	return nil
+}
+
+// facts notes what an append that took files killed of other writers' rows.
+func (p *passage) facts(blocks []record.DeleteBlock) error {
+	for i := range blocks {
+		if !statestore.IsForeign(blocks[i].File) {
+			continue
+		}
+		set, err := dv.ReadBitmap(blocks[i].Bitmap)
+		if err != nil {
+			return fmt.Errorf("delete block of an append: %w", err)
+		}
+		if p.killed == nil {
+			p.killed = map[killed]bool{}
+		}
+		for it := set.Iterator(); it.HasNext(); {
+			p.killed[killed{blocks[i].File, it.Next()}] = true
+		}
 	}
 	return nil
 }

@@ -607,7 +607,7 @@ func (s *Shard) decideTable(ctx context.Context, d *processors.Decided) error {
 		if ok {
 			return ErrDropped
 		}
-	case record.TypeAlterTable, record.TypeAlterSpec, record.TypeCatalogBase, record.TypeCatalogSpecs:
+	case record.TypeAlterTable, record.TypeAlterSpec, record.TypeCatalogBase, record.TypeCatalogSpecs, record.TypeCatalogSchemas:
 		s.altered(d)
 	case record.TypeRenumberSpecs:
 		s.respecced(d)

@@ -29,7 +29,7 @@
 // reads the table first. Our own snapshot of this build is found by what its
 // summary says and adopted; a branch main that others moved, another UUID,
 // location or unwritable columns stop the table (ErrForeign); facts beside main
-// that the log lacks are a *BaseMoved, *SpecsMoved or *SpecsTaken, which the caller
+// that the log lacks are a *BaseMoved, *SpecsMoved, *SpecsTaken or *SchemasGiven, which the caller
 // appends (H5, T8). Only then it builds, from the frozen cut alone: schemas, specs,
 // sequence number and row ids are the log's, which the metadata was found to agree
 // with, so that manifests, lists and Puffins are the same on replay; the metadata is

@@ -247,7 +247,10 @@ func moved(f *statestore.FrozenCut, meta *iceberg.Metadata, at string) error {
 		why = "its schema"
 	}
 	if why == "" {
-		return foreignSpecs(f, meta)
+		if err := foreignSpecs(f, meta); err != nil {
+			return err
+		}
+		return givenSchemas(f, meta)
 	}
 	return &BaseMoved{Record: r, Why: why}
 }
@@ -276,7 +279,7 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 		// Ours may wait to be published while the catalog gave their ids to others'.
 		for i := range d.Schemas {
 			ours := &d.Schemas[i]
-			if !slices.ContainsFunc(meta.Schemas, func(x iceberg.Document) bool { return x.ID == int64(ours.ID) }) {
+			if standIn(d, i) || !slices.ContainsFunc(meta.Schemas, func(x iceberg.Document) bool { return x.ID == int64(ours.ID) }) {
 				continue
 			}
 			theirs, err := remoteSchema(meta, int64(ours.ID))
@@ -294,10 +297,13 @@ func foreignSchemas(f *statestore.FrozenCut, meta *iceberg.Metadata, r *record.C
 	cur, last := d.Schema(), d.LastColumnID
 	for id := int32(len(d.Schemas)); int64(id) <= meta.CurrentSchema; id++ {
 		next, err := remoteSchema(meta, int64(id))
-		if err != nil {
-			return stop(err)
+		if err == nil {
+			err = cur.CheckNext(next, last)
 		}
-		if err := cur.CheckNext(next, last); err != nil {
+		if err != nil {
+			if given := tookBack(f, meta); given != nil {
+				return given
+			}
 			return stop(err)
 		}
 		r.Schemas = append(r.Schemas, *next)

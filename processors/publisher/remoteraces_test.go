@@ -133,18 +133,64 @@ func TestRemotePropertyTwice(t *testing.T) {
 	}
 }
 
-// TestRemoteSchemaIDTaken: another writer added a column and took it back, so
-// that the catalog gave away the id of our next schema. Ours stops; theirs is
-// not made current in its place.
+// columnTakenBack adds a column as another program does, and takes it out again.
+func (o *outside) columnTakenBack(name string) {
+	o.t.Helper()
+	before := o.meta().CurrentSchema
+	o.foreignColumn(name)
+	o.must(o.cat.Foreign(o.ident, restcat.SetCurrentSchema(int32(before))))
+}
+
+// TestRemoteColumnsTakenBack: T9. Another writer adds a column and takes it back before we
+// look, so that the catalog gave away the id of our next schema, and that of its field.
+// Ours, and theirs, get the next ones.
+func TestRemoteColumnsTakenBack(t *testing.T) {
+	o := newOutside(t, definition())
+	o.append([]newFile{{rows: 9}}, nil)
+	o.publish(o.freeze())
+	o.columnTakenBack("theirs")
+	o.append([]newFile{{rows: 1}}, nil)
+	o.publishAll()
+	o.do(o.def.Name, o.id, &record.AlterTable{Add: []record.AddColumn{{Name: "ours", Type: schemas.Of(schemas.String)}}})
+	o.append([]newFile{{rows: 2}}, nil)
+	o.publishAll()
+	d, m := o.definition(), o.meta()
+	s, err := m.Schema(2)
+	o.must(err)
+	if d.CurrentSchema != 2 || len(d.Schemas) != 3 || m.CurrentSchema != 2 || len(m.Schemas) != 3 || s.Fields[3].Name != "ours" || s.Fields[3].ID != 5 || d.LastColumnID != 5 || m.LastColumnID != 5 {
+		t.Errorf("the log has schema %d of %d, the catalog %d of %d: %+v", d.CurrentSchema, len(d.Schemas), m.CurrentSchema, len(m.Schemas), s.Fields)
+	}
+	// One that comes and goes and another one that stays, between two looks; both
+	// are told apart.
+	o.columnTakenBack("again")
+	o.foreignColumn("stays")
+	o.append([]newFile{{rows: 2}}, nil)
+	o.publishAll()
+	d, m = o.definition(), o.meta()
+	if d.CurrentSchema != 4 || d.Schema().ByName("stays") < 0 || d.Schema().ByName("again") >= 0 || m.CurrentSchema != 4 || d.LastColumnID != 7 {
+		t.Errorf("the log has schema %d: %+v", d.CurrentSchema, d.Schema())
+	}
+	// A property of ours waits: the record of the ids comes behind its commit.
+	o.columnTakenBack("once more")
+	o.do(o.def.Name, o.id, &record.AlterTable{Set: []schemas.Property{property("owner", "us")}})
+	o.publishAll()
+	o.append([]newFile{{rows: 2}}, nil)
+	o.publishAll()
+	if d, m = o.definition(), o.meta(); len(d.Schemas) != 6 || d.CurrentSchema != 4 || m.CurrentSchema != 4 || d.LastColumnID != 8 || m.Property("owner") != "us" {
+		t.Errorf("the log has schema %d of %d, last field id %d", d.CurrentSchema, len(d.Schemas), d.LastColumnID)
+	}
+	o.checkAll()
+}
+
+// TestRemoteSchemaIDTaken: the same while a column of ours waits for its cut. Ours stops;
+// theirs is not made current in its place.
 func TestRemoteSchemaIDTaken(t *testing.T) {
 	o := newOutside(t, definition())
 	o.append([]newFile{{rows: 9}}, nil)
 	o.publish(o.freeze())
-	o.foreignColumn("theirs")
-	o.must(o.cat.Foreign(o.ident, restcat.SetCurrentSchema(0)))
 	o.append([]newFile{{rows: 1}}, nil)
-	o.publishAll() // it is nothing to us
 	o.do(o.def.Name, o.id, &record.AlterTable{Add: []record.AddColumn{{Name: "ours", Type: schemas.Of(schemas.String)}}})
+	o.columnTakenBack("theirs")
 	f := o.freeze()
 	_, err := o.pub.Publish(ctx, f)
 	var moved *publisher.BaseMoved

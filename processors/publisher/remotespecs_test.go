@@ -21,7 +21,10 @@ func (o *outside) tookSpecs(err error) bool {
 	o.t.Helper()
 	var specs *publisher.SpecsMoved
 	var taken *publisher.SpecsTaken
+	var given *publisher.SchemasGiven
 	switch {
+	case errors.As(err, &given):
+		o.do(o.def.Name, o.id, &given.Record)
 	case errors.As(err, &specs):
 		o.do(o.def.Name, o.id, &specs.Record)
 	case errors.As(err, &taken):

@@ -187,7 +187,10 @@ func TestRemoteEveryStep(t *testing.T) {
 	exactly := steps[len(steps)-1]
 	exactly.name += ", places are swapped"
 	for i, s := range append(steps, exactly) {
-		for _, x := range faults {
+		for j, x := range faults {
+			if testing.Short() && (i+j)%4 != 0 {
+				continue
+			}
 			if x.column && (s.name == "a column" || i >= len(steps)-1) {
 				continue // two columns of one id stop the table: TestRemoteSchemaIDTaken
 			}

@@ -78,8 +78,17 @@ func (w *World) catalogFault() error {
 
 // foreignStep is what another writer does, or a member that looks for it.
 func (w *World) foreignStep() error {
-	if w.rng.Intn(2) == 0 {
-		return w.look(w.pickMember())
+	m := w.pickMember()
+	switch w.rng.Intn(8) {
+	case 0:
+		return w.look(m)
+	case 1, 2:
+		return w.upToDate(m)
+	case 3:
+		if err := w.look(m); err != nil {
+			return err
+		}
+		return w.arrive(m)
 	}
 	if w.plan == nil {
 		h, err := w.readHead()
@@ -96,11 +105,30 @@ func (w *World) foreignStep() error {
 	return w.commitTheirs(p.head, p.change)
 }
 
+// upToDate has a member publish what is pending, and the log hear of it.
+func (w *World) upToDate(m *member) error {
+	if err := w.arrive(m); err != nil {
+		return err
+	}
+	if err := w.publish(m, false); err != nil {
+		return err
+	}
+	return w.arrive(m)
+}
+
+// arrive brings what a member sent into the log, and the log to the member.
+func (w *World) arrive(m *member) error {
+	for len(m.net.queue) > 0 {
+		m.net.deliver()
+	}
+	return m.apply(1 << 20)
+}
+
 // drawChange makes up a change of what was read.
 func (w *World) drawChange(h *theirHead) theirChange {
 	fresh := func(key int) theirRow {
 		w.values++
-		return theirRow{event: event{key: key, value: w.values, order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0}}
+		return theirRow{event: event{key: key, value: w.values, order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0 || w.opt.Valued}}
 	}
 	kind := w.rng.Intn(6)
 	if len(h.files) == 0 {

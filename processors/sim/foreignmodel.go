@@ -73,7 +73,7 @@ func (m *model) foreign(o *record.OutcomeMessage, r *record.ForeignSnapshot) err
 			return fmt.Errorf("the file %s is not added by that", r.Files[i].Path)
 		}
 		for at := range f.rows {
-			x := &heldRow{event: f.rows[at].event, died: -1, theirs: true, place: place, id: f.rows[at].id}
+			x := &heldRow{event: f.rows[at].event, died: -1, theirs: true, place: place, id: f.rows[at].id, file: uint64(n[record.ForeignFirst]) + uint64(i)}
 			if f.dead.Contains(uint32(at)) || owed(f, at) {
 				x.died = o.Offset
 			}

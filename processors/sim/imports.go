@@ -229,6 +229,7 @@ type heldRow struct {
 	// Of another writer's commit: where it stands in the log, and its row id.
 	theirs    bool
 	place, id int64
+	file      uint64
 }
 
 // add: H1. Rows of a table without a key live at once.
@@ -264,7 +265,7 @@ func (m *model) released(o *record.OutcomeMessage, q int64) error {
 		}
 	}
 	for p, end := range m.requests {
-		if end < 0 { // nobody knows of the keys of a shard that was never claimed
+		if end < 0 || m.retired[p] && end <= q { // nobody is waited for who knows of its keys
 			m.take(o, p, q, o.Offset)
 		}
 	}
@@ -285,6 +286,9 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		}
 		m.w.saw["row taken"]++
 		cur, order := m.live[k], m.ord[k]
+		if s, ok := m.struck[k]; ok && cur == nil && s.at >= knew {
+			cur = s.version // its maker takes it for live
+		}
 		end, dead := m.tombs[k]
 		_, ordered := m.ord[k]
 		present := cur != nil || dead
@@ -295,7 +299,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		wins := !present || x.place >= place
 		switch {
 		case !present || !ordered:
-		case !valued && x.theirs && cur == nil: // by its place (H13)
+		case !valued && x.theirs && cur == nil && (x.died < 0 || x.died >= knew): // by its place (H13)
 		case !valued:
 			wins = false
 		case x.order != order:
@@ -310,6 +314,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 			continue
 		}
 		if cur != nil {
+			m.diedAt[cur.value] = o.Offset
 			m.w.saw["added row replaces"]++
 		}
 		if x.hasOrd && m.w.opt.Ordered {
@@ -317,7 +322,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		}
 		v := &version{row: row{x.value, 0}, accepted: x.place, published: -1, keep: -1, fresh: true, added: true}
 		if x.theirs {
-			v.published, v.keep, v.fresh = at, x.id, false
+			v.published, v.keep, v.fresh, v.file = at, x.id, false, x.file
 			m.w.saw["row of another writer taken"]++
 		}
 		delete(m.struck, k)

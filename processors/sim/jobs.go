@@ -251,6 +251,21 @@ func (w *World) sortedJobs(set map[record.JobID]bool) []record.JobID {
 	return all
 }
 
+// struckRows are the values of rows of a file: they name versions.
+type struckRows struct {
+	file   uint64
+	values []int64
+}
+
+// in says whether a version that another writer's file brought, or none, is in the
+// file. A copy of a version is another one.
+func (s *struckRows) in(theirs uint64) bool {
+	if statestore.IsForeign(s.file) {
+		return theirs == s.file
+	}
+	return theirs == 0
+}
+
 // strikeSome deletes some rows by position, of a file that is live or was.
 func (w *World) strikeSome() error {
 	m := w.pickMember()
@@ -291,12 +306,12 @@ func (w *World) strike(f *statestore.FileInfo, set *roaring.Bitmap) error {
 	if err != nil {
 		return err
 	}
-	var struck []int64
+	struck := struckRows{file: f.ID}
 	for _, p := range set.ToArray() {
-		struck = append(struck, values[p])
+		struck.values = append(struck.values, values[p])
 	}
 	if w.struck == nil {
-		w.struck = map[int64][]int64{}
+		w.struck = map[int64]struckRows{}
 	}
 	w.struck[int64(len(w.log))] = struck
 	if f.Moved {

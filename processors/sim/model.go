@@ -45,7 +45,8 @@ type version struct {
 	// Its row id is keep (if not negative) or, where fresh, one that no row had (C6).
 	keep  int64
 	fresh bool
-	added bool // it came with a file
+	added bool   // it came with a file
+	file  uint64 // of another writer, which it came with
 }
 
 // tomb is a deleted key's memory (K3).
@@ -442,6 +443,9 @@ func (m *model) delete(o *record.OutcomeMessage, a *record.AppendRows, k int, c 
 	} else {
 		c.AbsentDeletes++
 	}
+	if v := m.live[k]; v != nil {
+		m.diedAt[v.value] = o.Offset
+	}
 	delete(m.live, k)
 	delete(m.struck, k)
 	delete(wrote, k)
@@ -460,16 +464,17 @@ func (m *model) strike(o *record.OutcomeMessage, r *record.DeletePositions) erro
 	if o.Outcome.Code != record.Accepted {
 		return fmt.Errorf("delete blocks are rejected: %v", o.Outcome.Numbers)
 	}
-	for _, value := range m.w.struck[o.Offset] {
+	struck := m.w.struck[o.Offset]
+	for _, value := range struck.values {
 		for _, all := range m.held {
 			for _, x := range all {
-				if x.value == value && x.died < 0 {
+				if x.value == value && x.died < 0 && struck.in(x.file) {
 					x.died = o.Offset
 				}
 			}
 		}
 		for _, k := range slices.Sorted(maps.Keys(m.live)) {
-			if m.live[k].value == value {
+			if m.live[k].value == value && struck.in(m.live[k].file) {
 				m.struck[k] = struckVersion{m.live[k], o.Offset}
 				m.tombs[k] = tomb{o.TimeMs, o.Offset, m.live[k].accepted}
 				delete(m.live, k)
@@ -518,6 +523,7 @@ func (m *model) strange(o *record.OutcomeMessage, a *record.AppendRows, k int, a
 	c.AbsentDeletes++
 	if v := m.live[k]; v != nil && v.added && v.accepted < at {
 		// It has taken that row, and is the first to answer.
+		m.diedAt[v.value] = o.Offset
 		m.struck[k] = struckVersion{v, o.Offset}
 		m.tombs[k] = tomb{o.TimeMs, o.Offset, v.accepted}
 		delete(m.live, k)

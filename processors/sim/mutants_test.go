@@ -162,6 +162,9 @@ func shapesOf(rule string) string {
 	if rule == "H14" {
 		return "/^adopts"
 	}
+	if rule == "H10" || rule == "H13" {
+		return "/^foreign"
+	}
 	if rule == "C10" {
 		return "/^where"
 	}

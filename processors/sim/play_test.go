@@ -11,7 +11,6 @@ import (
 
 	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/processors/ingest"
-	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas/record"
 )
 
@@ -197,7 +196,7 @@ func (p *play) build() *record.SnapshotCommitted {
 	if f == nil {
 		p.t.Fatal("no cut is pending")
 	}
-	res, err := publisher.New(publisher.Config{Store: p.mem, Bodies: p.bodies, Logger: p.logger}).Publish(p.ctx, f)
+	res, err := p.publisher().Publish(p.ctx, f)
 	p.must(err)
 	p.published[f.Build] = &res.Committed
 	p.must(p.keepSnapshot(&res.Committed))

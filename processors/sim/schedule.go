@@ -53,7 +53,7 @@ func (w *World) step() error {
 	if w.opt.Imports && w.rng.Intn(25) == 0 {
 		return w.addSome()
 	}
-	if w.opt.Foreign && w.rng.Intn(20) == 0 {
+	if w.opt.Foreign && w.rng.Intn(10) == 0 {
 		return w.foreignStep()
 	}
 	if w.opt.Time && w.rng.Intn(12) == 0 {
@@ -212,7 +212,7 @@ func (w *World) produce() {
 	w.values++
 	e := event{
 		key: w.rng.Intn(w.opt.Keys), del: w.rng.Intn(4) == 0, value: w.values,
-		order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0,
+		order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0 || w.opt.Valued,
 	}
 	switch {
 	case !w.opt.Partial || e.del:

@@ -47,19 +47,7 @@ func (w *World) timeStep() error {
 // undo is a user who waits for what is pending, and asks for a rollback to one of
 // the newest snapshots. It comes to the log at once.
 func (w *World) undo(m *member) error {
-	arrive := func() error {
-		for len(m.net.queue) > 0 {
-			m.net.deliver()
-		}
-		return m.apply(1 << 20)
-	}
-	if err := arrive(); err != nil {
-		return err
-	}
-	if err := w.publish(m, false); err != nil {
-		return err
-	}
-	if err := arrive(); err != nil {
+	if err := w.upToDate(m); err != nil {
 		return err
 	}
 	t, err := m.store.Table(tableName)
@@ -70,7 +58,7 @@ func (w *World) undo(m *member) error {
 	if err := w.rollBack(m, t, t.Snapshots[n-1-w.rng.Intn(min(n, 4))].ID); err != nil {
 		return err
 	}
-	return arrive()
+	return w.arrive(m)
 }
 
 // rollBack asks for a rollback, as a node does that has the table's state.

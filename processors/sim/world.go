@@ -31,6 +31,7 @@ type Options struct {
 	Shards      int   // source partitions
 	Keys        int   // distinct keys; key k is always in shard k mod Shards
 	Ordered     bool  // the table has an ordering column
+	Valued      bool  // each event has a value of it
 	Strings     bool  // the key is a string: a hashed index
 	NoKey       bool  // the table has no key: rows are only added
 	Partitioned bool  // by bucket of the value, so that an upsert moves its row
@@ -120,7 +121,7 @@ type World struct {
 	cat        *remotetest.Catalog
 	plan       *theirPlan                      // what another writer is about to commit
 	heads      map[int64]map[string]*theirFile // what snapshots list, by their id
-	struck     map[int64][]int64               // values whose rows a DeletePositions names, by its offset
+	struck     map[int64]struckRows            // what a DeletePositions names, by its offset
 }
 
 // network holds appends on their way to the log, in their sender's order. It

@@ -276,7 +276,7 @@ func parseSnapshot(raw json.RawMessage) (Snapshot, error) {
 		return s, corrupt("a snapshot without snapshot-id or timestamp-ms")
 	}
 	if s.ManifestList == "" {
-		return s, fmt.Errorf("snapshot %d has no manifest-list; tables of format version 1 are not read", s.ID)
+		return s, fmt.Errorf("snapshot %d has no manifest-list; one that names its manifests itself, as version 1 allowed, is not read", s.ID)
 	}
 	return s, nil
 }

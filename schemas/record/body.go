@@ -57,6 +57,8 @@ func New(t Type) any {
 		return new(CatalogSpecs)
 	case TypeRenumberSpecs:
 		return new(RenumberSpecs)
+	case TypeCatalogSchemas:
+		return new(CatalogSchemas)
 	case TypeAddFiles:
 		return new(AddFiles)
 	case TypeAdoptFiles:
@@ -133,6 +135,8 @@ func TypeOf(v any) Type {
 		return TypeCatalogSpecs
 	case RenumberSpecs, *RenumberSpecs:
 		return TypeRenumberSpecs
+	case CatalogSchemas, *CatalogSchemas:
+		return TypeCatalogSchemas
 	case AddFiles, *AddFiles:
 		return TypeAddFiles
 	case AdoptFiles, *AdoptFiles:
@@ -209,6 +213,8 @@ func walk(v visitor, x any) bool {
 		catalogSpecsFields(v, r)
 	case *RenumberSpecs:
 		renumberSpecsFields(v, r)
+	case *CatalogSchemas:
+		catalogSchemasFields(v, r)
 	case *AddFiles:
 		addFilesFields(v, r)
 	case *AdoptFiles:
@@ -277,6 +283,8 @@ func walk(v visitor, x any) bool {
 		catalogSpecsFields(v, &r)
 	case RenumberSpecs:
 		renumberSpecsFields(v, &r)
+	case CatalogSchemas:
+		catalogSchemasFields(v, &r)
 	case AddFiles:
 		addFilesFields(v, &r)
 	case AdoptFiles:

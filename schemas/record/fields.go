@@ -300,6 +300,12 @@ func renumberSpecsFields(v visitor, r *RenumberSpecs) {
 	v.int32("last_partition_id", &r.LastPartitionID)
 }
 
+func catalogSchemasFields(v visitor, r *CatalogSchemas) {
+	v.long("snapshot", &r.Snapshot)
+	v.int32("next_schema", &r.NextSchema)
+	v.int32("last_column_id", &r.LastColumnID)
+}
+
 func addFilesFields(v visitor, r *AddFiles) {
 	records(v, "items", &r.Items, 21, addedFileFields)
 	optionalRecord(v, "metrics", &r.Metrics, refFields)

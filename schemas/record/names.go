@@ -15,7 +15,7 @@ var typeNames = []string{
 	TypeFilesCollected: "FilesCollected", TypeRequestErasure: "RequestErasure",
 	TypeErasureProgress: "ErasureProgress", TypeReshard: "Reshard", TypeAlterRefs: "AlterRefs",
 	TypeRowsFound: "RowsFound", TypeAlterSpec: "AlterSpec", TypeCatalogSpecs: "CatalogSpecs",
-	TypeRenumberSpecs: "RenumberSpecs", TypeAdoptFiles: "AdoptFiles",
+	TypeRenumberSpecs: "RenumberSpecs", TypeCatalogSchemas: "CatalogSchemas", TypeAdoptFiles: "AdoptFiles",
 }
 
 var codeNames = []string{

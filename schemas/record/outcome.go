@@ -117,7 +117,7 @@ type OutcomeMessage struct {
 	Outcome Outcome
 	Chain   Hash // after the record
 	// Definition is the table's definition, in the outcomes of accepted
-	// ClaimShard, CreateTable, AlterTable, AlterSpec and RenumberSpecs, and of a CatalogBase or CatalogSpecs
+	// ClaimShard, CreateTable, AlterTable, AlterSpec, RenumberSpecs and CatalogSchemas, and of a CatalogBase or CatalogSpecs
 	// that changed it; nil otherwise. Not hashed.
 	Definition *schemas.Definition
 }

@@ -45,6 +45,7 @@ const (
 	TypeAlterSpec         Type = 33
 	TypeCatalogSpecs      Type = 34
 	TypeRenumberSpecs     Type = 35
+	TypeCatalogSchemas    Type = 37
 	TypeAdoptFiles        Type = 36
 )
 
@@ -468,6 +469,15 @@ type RenumberSpecs struct {
 	Snapshot        int64 // main's head as it was read, 0 none
 	Specs           []schemas.Spec
 	LastPartitionID int32 // highest partition field id ever given there
+}
+
+// CatalogSchemas says which schema and field ids the catalog has given that the
+// definition does not have: of columns that another writer added and took back (H5).
+// They are not given again.
+type CatalogSchemas struct {
+	Snapshot     int64 // main's head as it was read, 0 none
+	NextSchema   int32 // the first schema id that is free
+	LastColumnID int32 // highest field id ever given
 }
 
 // AddedFile is a file that an AddFiles brings in, data/<name in hex>.parquet

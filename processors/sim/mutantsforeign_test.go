@@ -1,0 +1,21 @@
+//go:build simfault
+
+package sim
+
+// Planted faults of what other writers commit.
+func init() {
+	mutants = append(mutants, []mutant{
+		{"files of others are live at once", "H10", 40, []edit{{"statestore/apply_foreign.go",
+			"if len(x.Files) > 0 && t.def.Keyed() {", "if false {"}}},
+		{"a vector of others is held against where its file was", "H10", 200, []edit{{"statestore/apply_foreign.go",
+			"case !e.gone && !c.moved.has(uint(e.id&127)):\n\t\tf.same", "case true:\n\t\tf.same"}}},
+		{"copies of dead rows live", "H13", 40, []edit{{"processors/publisher/foreign.go",
+			"dead.Or(more)", "_ = more"}}},
+		{"what left keeps its place", "H13", 60, []edit{{"processors/ingest/foreign.go",
+			"Offset: min(f.Record, place)", "Offset: m.Offset"}}},
+		{"an owner that folds passes over files that left", "H13", 60, []edit{{"processors/ingest/foreign.go",
+			"for _, id := range removed {", "for _, id := range removed[:0] {"}}},
+		{"what other writers take out leaves epochs open", "H13", 60, []edit{{"statestore/apply_foreign.go",
+			"closeEpoch(t.shards[id], f.r.Offset, false)", "_ = id"}}},
+	}...)
+}
