@@ -39,7 +39,7 @@ const (
 	// OrderField is the id of _varve_order in data files. It lies below
 	// Iceberg's reserved range (> 2147483447) and above any id a table reaches.
 	OrderField = 2147483400
-	maxFieldID = 2147480000
+	MaxFieldID = 2147480000 // no column of a table has a larger one
 )
 
 // MaxColumns bounds a schema.
@@ -118,7 +118,7 @@ func (s *Schema) Validate() error {
 		if ReservedName(f.Name) {
 			return fmt.Errorf("column %q: the name is reserved; rename the column at its source", f.Name)
 		}
-		if f.ID < 1 || f.ID > maxFieldID || ids[f.ID] {
+		if f.ID < 1 || f.ID > MaxFieldID || ids[f.ID] {
 			return fmt.Errorf("column %q: field id %d is out of range or used twice", f.Name, f.ID)
 		}
 		ids[f.ID] = true
@@ -135,7 +135,7 @@ func (s *Schema) Validate() error {
 		}
 		bad := int32(0)
 		f.Type.eachID(func(id int32) {
-			if id < 1 || id > maxFieldID || ids[id] {
+			if id < 1 || id > MaxFieldID || ids[id] {
 				bad = id
 			}
 			ids[id] = true

@@ -67,6 +67,9 @@ func (w *wish) definitionLike(src *adopt.Table) (schemas.Definition, []string, e
 	if err != nil {
 		return d, nil, err
 	}
+	if src.LastColumnID >= schemas.MaxFieldID {
+		return d, nil, usagef("%s: its last column id is %d, and no column has one above %d: none could be added to a table that has its ids", src.Metadata, src.LastColumnID, schemas.MaxFieldID)
+	}
 	d.LastColumnID = max(d.LastColumnID, src.LastColumnID)
 	theirs := src.Spec(src.DefaultSpec)
 	if len(w.partitions) > 0 || theirs == nil {

@@ -147,6 +147,9 @@ func (d *deletes) file(ctx context.Context, e *iceberg.Entry) (err error) {
 	if !in.Has(deletedPath.ID) || !in.Has(deletedPos.ID) {
 		return fmt.Errorf("%w: %s has no columns file_path and pos", ErrTable, path)
 	}
+	if in.NumRows() != e.File.Records {
+		return fmt.Errorf("%w: %s has %d rows, its manifest says %d", ErrTable, path, in.NumRows(), e.File.Records)
+	}
 	for g := range in.NumRowGroups() {
 		cols, err := in.ReadGroup(g, want)
 		if err != nil {

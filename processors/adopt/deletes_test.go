@@ -159,6 +159,27 @@ func TestDeletesRefused(t *testing.T) {
 			path := w.put("p", []byte("nothing that one could read"))
 			return w.add(entryOf(2, iceberg.DataFile{Content: iceberg.PositionDeletes, Path: path, Format: "PARQUET"}))
 		}, "/p: "},
+		"fewer positions than were written": {func(w *world) error {
+			w.positions("d", 2, nil, where{"a", 1})
+			w.d.positions[0].File.Records = 2
+			return nil
+		}, "has 1 rows, its manifest says 2"},
+		"a vector of fewer positions than were written": {func(w *world) error {
+			err := w.vector("v", 2, "a", 1, 3)
+			w.d.vectors[w.store.Location("a")].File.Records = 3
+			return err
+		}, "does not have the 3 positions"},
+		"a damaged vector": {func(w *world) error {
+			blob, err := dv.AppendBlob(nil, roaring.BitmapOf(1, 3))
+			if err != nil {
+				return err
+			}
+			blob[len(blob)-1] ^= 1 // of its checksum
+			of, offset, size := w.store.Location("a"), int64(0), int64(len(blob))
+			return w.add(entryOf(2, iceberg.DataFile{
+				Content: iceberg.PositionDeletes, Path: w.put("damaged", blob), Format: iceberg.FormatPuffin, Records: 2, ReferencedDataFile: &of, ContentOffset: &offset, ContentSize: &size,
+			}))
+		}, "/damaged, deletion vector at 0: "},
 		"a lost file": {func(w *world) error {
 			return w.add(entryOf(2, iceberg.DataFile{Content: iceberg.PositionDeletes, Path: w.store.Location("lost"), Format: "PARQUET"}))
 		}, "/lost is not there"},
