@@ -524,7 +524,7 @@ func TestForeignSpark(t *testing.T) {
 	if _, refused := spark.do(fmt.Sprintf(`
 import glob, os, sys
 from pyspark.sql import SparkSession
-b = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(glob.glob(os.path.join(sys.prefix, "jars", "*.jar"))))
+b = SparkSession.builder.master("local[1]").config("spark.ui.showConsoleProgress", "false").config("spark.jars", ",".join(glob.glob(os.path.join(sys.prefix, "jars", "*.jar"))))
 for k, v in {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions", "spark.driver.memory": "1g",
     "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",

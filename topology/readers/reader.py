@@ -213,6 +213,7 @@ def spark_session():
 
         _spark = (
             SparkSession.builder.master("local[1]")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.jars", ",".join(glob.glob(os.path.join(sys.prefix, "jars", "*.jar"))))
             .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
             .config("spark.driver.memory", "1g")
