@@ -24,8 +24,6 @@ func init() {
 			"if uses == 0 {", "if uses <= 1 {"}}},
 		{"the way through a job ends with its first input", "F15", 100, []edit{{"statestore/apply_collect.go",
 			"if done.inputs--; done.inputs <= 0 {", "if done.inputs--; true {"}}},
-		{"a block on a collected file is rejected", "F15", 300, []edit{{"statestore/apply_shard.go",
-			"case s.aimRows < 0 && owner && to.chunk.collected", "case false && s.aimRows < 0 && owner && to.chunk.collected"}}},
 		{"an owner keeps an index that is older than its checkpoint", "G7", 300, []edit{{"processors/ingest/shard.go",
 			"if err == nil && s.index.Offset() < checkpointOffset(s.cfg.Checkpoint) {", "if false {"}}},
 	}...)
