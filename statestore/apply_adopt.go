@@ -51,13 +51,7 @@ func (s *Store) adoptFiles(r *Record, t *table, env *record.Envelope, p *record.
 	if err := s.set(foreignKey(t.id, foreignAdopted), e.b); err != nil {
 		return outcomeOf{}, err
 	}
-	t.dirty = true
-	if !t.def.Keyed() {
-		t.lastChange, t.changed = r.Offset, true
-		return v.outcome(true, int64(first), 0), nil
-	}
-	t.adds = append(t.adds, openAdd{r.Offset, first, n})
-	return v.outcome(false, int64(first), 1), nil
+	return t.brought(r, &v, first, n), nil
 }
 
 // checkAdopted: whatever the state can tell of a file without reading it.

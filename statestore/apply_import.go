@@ -54,13 +54,19 @@ func (s *Store) addFiles(r *Record, t *table, env *record.Envelope, p *record.Ad
 	if n == 0 {
 		return v.outcome(false), nil
 	}
+	return t.brought(r, &v, first, n), nil
+}
+
+// brought is the outcome of n files from an id on that another sender brought: they
+// live at once in a table without a key, and are held in one that has one (H1).
+func (t *table) brought(r *Record, v *verdicts, first uint64, n int64) outcomeOf {
 	t.dirty = true
 	if !t.def.Keyed() {
 		t.lastChange, t.changed = r.Offset, true
-		return v.outcome(true, int64(first), 0), nil
+		return v.outcome(true, int64(first), 0)
 	}
 	t.adds = append(t.adds, openAdd{r.Offset, first, n})
-	return v.outcome(false, int64(first), 1), nil
+	return v.outcome(false, int64(first), 1)
 }
 
 // checkAdded: whatever the state can tell of a file without reading it.

@@ -210,8 +210,8 @@ func (w *stateWorker) deleteCollected(ctx context.Context, table string, r colle
 	return nil
 }
 
-// garbageWorker is the state's worker of a table on this node.
-func (n *Node) garbageWorker(table string) (*stateWorker, error) {
+// tableWorker is the state's worker of a table on this node.
+func (n *Node) tableWorker(table string) (*stateWorker, error) {
 	w := n.stateOf(table)
 	if w == nil {
 		return nil, fmt.Errorf("%w: %s is in transactions partition %d; ask the node that has it (varve status shows which)", ErrNotHere, table, n.partition(table))
@@ -222,7 +222,7 @@ func (n *Node) garbageWorker(table string) (*stateWorker, error) {
 // CollectGarbage looks at a table's garbage now: see Collected. sweep lists its
 // folder for strays; a grace of zero or more takes the place of the node's.
 func (n *Node) CollectGarbage(ctx context.Context, table string, sweep bool, grace time.Duration) (*Collected, error) {
-	w, err := n.garbageWorker(table)
+	w, err := n.tableWorker(table)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ type Garbage struct {
 // Garbage calls fn with all objects that left a table and are not deleted yet, and
 // what keeps each of them.
 func (n *Node) Garbage(ctx context.Context, table string, fn func(*Garbage) error) error {
-	w, err := n.garbageWorker(table)
+	w, err := n.tableWorker(table)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type TreeNode struct {
 // children; the root alone when it was never split. The error is ErrNotHere on a
 // node that does not have the table's state.
 func (n *Node) Tree(ctx context.Context, table string) ([]TreeNode, error) {
-	w, err := n.garbageWorker(table)
+	w, err := n.tableWorker(table)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
-	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/keyindex"
 )
@@ -620,19 +618,16 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 			continue
 		}
 		x := step{dead: dead.Contains(uint32(i)), theirs: h.Place != h.Offset, ended: ended.Contains(uint32(i)), fact: p.unheard > 0, lost: p.killed[killed{f.ID, uint32(i)}]}
-		noKey := slices.ContainsFunc(c.keys, func(k rows.Column) bool { return k.IsNull(i) })
-		if !noKey {
-			x.Entry, scratch, err = s.rowEntry(c, f.ID, i, scratch)
-			if noKey = errors.Is(err, rows.ErrBadKey); err != nil && !noKey {
-				return err
-			}
-		}
-		if noKey {
+		x.Entry, scratch, err = s.rowEntry(c, f.ID, i, scratch)
+		if noKey(err) {
 			if !x.dead {
 				p.kills = append(p.kills, killed{f.ID, uint32(i)})
 				p.keyless++
 			}
 			continue
+		}
+		if err != nil {
+			return err
 		}
 		x.Offset = h.Place
 		p.steps = append(p.steps, x)

@@ -41,10 +41,16 @@ const moveRows = 1 << 16
 // completed folds a CompleteJob: the entries of rows that a job carried over move
 // to its outputs (K4).
 func (s *Shard) completed(ctx context.Context, d *processors.Decided) error {
-	m := &d.Outcome
 	if s.index == nil {
 		return nil
 	}
+	return s.eachCompleted(ctx, d, func(x *record.CompletedJob, first uint64) error { return s.move(ctx, &d.Outcome, x, first) })
+}
+
+// eachCompleted calls fn with the jobs of a CompleteJob that were accepted, and the
+// id of the first output of each.
+func (s *Shard) eachCompleted(ctx context.Context, d *processors.Decided, fn func(x *record.CompletedJob, first uint64) error) error {
+	m := &d.Outcome
 	v, err := s.content(ctx, d)
 	if err != nil {
 		return err
@@ -64,7 +70,7 @@ func (s *Shard) completed(ctx context.Context, d *processors.Decided) error {
 		}
 		first := next
 		next += uint64(len(items[i].Outputs))
-		if err := s.move(ctx, m, &items[i], first); err != nil {
+		if err := fn(&items[i], first); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
@@ -31,27 +30,10 @@ func (w *Rewind) completed(ctx context.Context, d *processors.Decided) error {
 	if m.TimeMs < w.timeMs-movedMs {
 		return nil
 	}
-	v, err := w.s.content(ctx, d)
-	if err != nil {
-		return err
-	}
-	items := v.(*record.CompleteJob).Items
-	rejected, err := m.Outcome.Rejected(len(items))
-	if err != nil {
-		return err
-	}
-	if len(m.Outcome.Numbers) < 3 {
-		return fmt.Errorf("the outcome of completed jobs has %d numbers, not 3", len(m.Outcome.Numbers))
-	}
-	next := uint64(m.Outcome.Numbers[2])
-	for i := range items {
-		if rejected[i] {
-			continue
-		}
-		w.ways = append(w.ways, way{moved{Map: items[i].Map, First: next, At: m.Offset, TimeMs: m.TimeMs}, len(items[i].Outputs)})
-		next += uint64(len(items[i].Outputs))
-	}
-	return nil
+	return w.s.eachCompleted(ctx, d, func(x *record.CompletedJob, first uint64) error {
+		w.ways = append(w.ways, way{moved{Map: x.Map, First: first, At: m.Offset, TimeMs: m.TimeMs}, len(x.Outputs)})
+		return nil
+	})
 }
 
 // lead makes the ways known that lead to the files of the target, through other
