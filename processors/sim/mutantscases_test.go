@@ -48,3 +48,17 @@ func TestFaultsAreFoundElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// TestFaultsHavePlaces: each fault can still be planted where it was.
+func TestFaultsHavePlaces(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) { plant(t, root, m.edits) })
+	}
+	for _, m := range elsewhere {
+		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) { plant(t, root, m.edits) })
+	}
+}
