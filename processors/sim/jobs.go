@@ -146,8 +146,13 @@ func (w *World) planSome(m *member) error {
 	return w.enqueue(m, p)
 }
 
+// inlineMaps are the executors' limits, by the seed: forwarding maps are objects, all
+// that a world has stand in their completions (F23), or some do.
+var inlineMaps = []int{-1, record.MaxInlineMap, 100}
+
 func (w *World) executor() *compactor.Executor {
-	return &compactor.Executor{Store: w.mem, Bodies: w.bodies, Fresh: func() (name [16]byte) {
+	limit := inlineMaps[w.opt.Seed%int64(len(inlineMaps))]
+	return &compactor.Executor{Store: w.mem, Bodies: w.bodies, InlineMaps: limit, Fresh: func() (name [16]byte) {
 		w.serial++
 		binary.BigEndian.PutUint64(name[:], uint64(w.serial))
 		return name
@@ -158,6 +163,11 @@ func (w *World) execute(d *record.Dispatch) (*compactor.Done, error) {
 	done, err := w.executor().Execute(w.ctx, d, nil)
 	if err != nil {
 		return nil, fmt.Errorf("execute job %d.%d: %w", d.Job.Plan, d.Job.Item, err)
+	}
+	if done.Job.Map.Inline() {
+		w.saw["map inline"]++
+	} else {
+		w.saw["map an object"]++
 	}
 	if done.Result.SameKey > 0 {
 		return nil, fmt.Errorf("job %d.%d has two live rows of one key", d.Job.Plan, d.Job.Item)
