@@ -213,7 +213,7 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 	t.openJobs++
 	t.dirty = true
 	s.notice(t, id, j)
-	return record.ReasonNone, errors.Join(s.countJob(t, j.node, 1), s.set(jobKey(keyJob, t.id, id), j.encode()))
+	return record.ReasonNone, errors.Join(s.countJob(t, j.node, 1), s.setJob(t.id, id, j))
 }
 
 // strategyName: the state, dispatches and listings carry a strategy's name.
@@ -287,7 +287,7 @@ func (s *Store) releaseJob(r *Record, t *table, p *record.ReleaseJob) (outcomeOf
 		if x.Again && j.attempt < 1<<30 {
 			j.attempt++
 			j.since = r.Offset
-			if err := s.set(jobKey(keyJob, t.id, id), j.encode()); err != nil {
+			if err := s.setJob(t.id, id, j); err != nil {
 				return outcomeOf{}, err
 			}
 			s.notice(t, id, j)
@@ -334,7 +334,7 @@ func (s *Store) endJob(t *table, id jobID, j *openJob) error {
 			return err
 		}
 	}
-	return s.del(jobKey(keyJob, t.id, id))
+	return s.delJob(t.id, id)
 }
 
 // completion is an item of a CompleteJob that was found to be right.
@@ -571,7 +571,7 @@ func eachOutput(images []forward.Image, fn func(output uint32, set []byte) error
 }
 
 func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *completion, o *record.JobOutput) error {
-	spec, _, err := tupleOf(s.get, t.id, c.job.tuple)
+	spec, _, err := tupleOf(s.remembered, t.id, c.job.tuple)
 	if err != nil {
 		return err
 	}

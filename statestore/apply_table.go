@@ -174,6 +174,7 @@ func (s *Store) dropTable(r *Record, t *table) (outcomeOf, error) {
 	// settled: the files, and what they hold, stay where they are.
 	t.openDeletes, t.resharding, t.finds, t.adds = nil, nil, nil, nil
 	t.openJobs = 0
+	s.nearJobs.forgetTable(t.id)
 	for _, space := range [...]byte{keyJob, keyBase} {
 		prefix := key8(space, uint64(t.id))
 		if err := s.batch().DeleteRange(prefix, prefixEnd(prefix), nil); err != nil {

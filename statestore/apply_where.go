@@ -110,7 +110,7 @@ func (s *Store) goOn(r *Record, t *table, at int) error {
 			s.effect('I', int64(j.inputs[i].file), j.inputs[i].hi)
 		}
 		s.notice(t, id, j)
-		if err := s.set(jobKey(keyJob, t.id, id), j.encode()); err != nil {
+		if err := s.setJob(t.id, id, j); err != nil {
 			return err
 		}
 	}

@@ -143,11 +143,75 @@ func (j *doneJob) encode() []byte {
 }
 
 func (s *Store) openJob(table int64, id jobID) (*openJob, error) {
-	b, err := s.get(jobKey(keyJob, table, id))
-	if err != nil || b == nil {
-		return nil, err
+	b, ok := s.nearJobs.byID[nearJob{table, id}]
+	if !ok {
+		var err error
+		if b, err = s.get(jobKey(keyJob, table, id)); err != nil || b == nil {
+			return nil, err
+		}
 	}
 	return decodeOpenJob(b)
+}
+
+// setJob writes an open job.
+func (s *Store) setJob(table int64, id jobID, j *openJob) error {
+	b := j.encode()
+	s.nearJobs.keep(nearJob{table, id}, b)
+	return s.set(jobKey(keyJob, table, id), b)
+}
+
+// delJob ends an open job.
+func (s *Store) delJob(table int64, id jobID) error {
+	s.nearJobs.forget(nearJob{table, id})
+	return s.del(jobKey(keyJob, table, id))
+}
+
+// nearJobs are open jobs as they are written, at hand: each is read when it is
+// dispatched and when it is completed. What finds no room is read from the database;
+// so the older ones are here, which are completed first.
+type nearJobs struct {
+	byID map[nearJob][]byte
+	size int
+}
+
+type nearJob struct {
+	table int64
+	id    jobID
+}
+
+const (
+	// nearJobsRoom bounds their memory.
+	nearJobsRoom = 32 << 20
+	// nearJobBytes is about what one takes beside its bytes.
+	nearJobBytes = 96
+)
+
+func (n *nearJobs) keep(id nearJob, b []byte) {
+	n.forget(id)
+	if n.size+len(b)+nearJobBytes > nearJobsRoom {
+		return
+	}
+	if n.byID == nil {
+		n.byID = map[nearJob][]byte{}
+	}
+	n.byID[id] = b
+	n.size += len(b) + nearJobBytes
+}
+
+func (n *nearJobs) forget(id nearJob) {
+	if b, ok := n.byID[id]; ok {
+		delete(n.byID, id)
+		n.size -= len(b) + nearJobBytes
+	}
+}
+
+// forgetTable forgets the jobs of a table.
+func (n *nearJobs) forgetTable(table int64) {
+	for id := range n.byID {
+		if id.table == table {
+			n.forget(id)
+		}
+	}
 }
 
 // doneJob is nil while the job is open.

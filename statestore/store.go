@@ -114,8 +114,9 @@ type Store struct {
 	cutsDone []CutNotice
 	jobsDue  []JobNotice
 
-	maps  heldMaps          // forwarding maps at hand
-	facts map[string][]byte // of remembered
+	maps     heldMaps          // forwarding maps at hand
+	facts    map[string][]byte // of remembered
+	nearJobs nearJobs
 
 	effects  []byte        // scratch of the record under way
 	now      int64         // table time of the record under way
