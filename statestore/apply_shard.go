@@ -7,6 +7,7 @@ import (
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/forward"
 	"github.com/varve-io/varve/schemas/record"
 )
 
@@ -15,6 +16,8 @@ const (
 	ForeignWriter = 1<<24 - 1
 	// AdoptedWriter is that of files of others that an AdoptFiles brought (H14).
 	AdoptedWriter = ForeignWriter - 1
+	// UnsortedWriter is that of files that jobs wrote whose rows do not ascend (F23).
+	UnsortedWriter = AdoptedWriter - 1
 	// MaxFileRows bounds a data file, so that positions fit a 32-bit bitmap
 	// and the key of a vector is 0.
 	MaxFileRows = 1<<31 - 2
@@ -34,6 +37,23 @@ func FileCounter(id uint64) uint64 { return id & (1<<writerShift - 1) }
 
 // IsForeign says that another program wrote a file: the state has its path.
 func IsForeign(id uint64) bool { return id>>writerShift >= AdoptedWriter }
+
+// IsUnsorted says that nobody has promised that a file's rows ascend by the key of
+// its table (F23): another program wrote it, or a job of ours that took such a file.
+func IsUnsorted(id uint64) bool { return id>>writerShift >= UnsortedWriter }
+
+// FirstOutput is the id of a job's first output: first is what the record's outcome
+// says of it, inputs are the files that the job took from a table with a key (F23).
+func FirstOutput(first uint64, inputs []forward.Input) uint64 {
+	if slices.ContainsFunc(inputs, func(in forward.Input) bool { return IsUnsorted(in.File) }) {
+		return FileID(UnsortedWriter, FileCounter(first))
+	}
+	return first
+}
+
+// isOutput says that a job wrote a file, or an AddFiles brought it: its name stands in
+// the state.
+func isOutput(id uint64) bool { return id>>writerShift == 0 || id>>writerShift == UnsortedWriter }
 
 func isAdopted(id uint64) bool { return id>>writerShift == AdoptedWriter }
 
@@ -66,7 +86,7 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 	if c.LogStart < 0 || c.Shard.Partition < 0 {
 		return reject(record.SourceRange, 0, c.LogStart), nil
 	}
-	if t.nextWriter >= AdoptedWriter {
+	if t.nextWriter >= UnsortedWriter {
 		return reject(record.BadCounter), nil
 	}
 	id := shardID{c.Shard.TopicID, c.Shard.Partition}

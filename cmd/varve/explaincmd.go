@@ -215,7 +215,8 @@ func (e *explainer) completed(ctx context.Context, line explained, o *record.Out
 		}
 		plan := c.Items[i].Job.Plan
 		for _, f := range c.Items[i].Outputs {
-			name, file := schemas.JobFileName(f.Name), id
+			// One counter numbers both kinds of outputs (F23): a block names one of the two.
+			name, file, unsorted := schemas.JobFileName(f.Name), id, statestore.FileID(statestore.UnsortedWriter, statestore.FileCounter(id))
 			id++
 			if err := e.file(ctx, line, name, func(l *explained) {
 				l.what = "carried over by a job"
@@ -227,6 +228,7 @@ func (e *explainer) completed(ctx context.Context, line explained, o *record.Out
 						l.what = "carried over by a job while it died"
 					}
 					e.at[file] = placed{l.row, x}
+					e.at[unsorted] = e.at[file]
 				}
 			}); err != nil {
 				return err

@@ -99,6 +99,7 @@ var wanted = []string{
 	"tombstone kept for added files", "accepted AlterSpec", "accepted AdoptFiles", "remembered by a dead row", "forgotten with a compaction",
 	"accepted ForeignSnapshot", "rejected ForeignSnapshot: head moved", "rejected ForeignSnapshot: too old", "row of another writer taken",
 	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "catalog answer lost",
+	"file of another writer compacted", "unsorted output compacted",
 }
 
 func TestSeeds(t *testing.T) {
