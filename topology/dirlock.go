@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -27,12 +29,12 @@ type DirLock struct{ f *os.File }
 // another, gets an error marked ErrInUse that names folder and process id.
 func LockDir(dir string) (*DirLock, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make folder %s: %w", dir, err)
+		return nil, fmt.Errorf("make folder %s: %w", dir, notWritable(err))
 	}
 	path := filepath.Join(dir, lockFileName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("open lock file: %w", err)
+		return nil, fmt.Errorf("open lock file: %w", notWritable(err))
 	}
 	held, err := lockFile(f)
 	if held {
@@ -77,4 +79,12 @@ func (l *DirLock) Unlock() error {
 		return fmt.Errorf("unlock %s: %w", filepath.Dir(l.f.Name()), err)
 	}
 	return nil
+}
+
+// notWritable says what to do where a folder may not be written to.
+func notWritable(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w; give this user the right to write there, or choose another folder with --data", err)
+	}
+	return err
 }

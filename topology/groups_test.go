@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -108,10 +109,31 @@ func TestGroupOfTwo(t *testing.T) {
 			t.Fatalf("%d events: %v", info.Counts.Events, err)
 		}
 	}
+	admin := newAdmin(t, ClientOptions{Brokers: o.Brokers})
+	// standing says how many partitions of each group a node has, as everyone is
+	// told of the whole deployment, if the groups are behind in none.
+	standing := func() map[string]int {
+		parts, err := admin.GroupParts(ctx, DefaultDeployment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := map[string]int{}
+		for i := range parts {
+			if p := &parts[i]; p.Lag() == 0 && p.End > 0 {
+				has[p.Node+" "+p.Group+" "+p.Topic]++
+			}
+		}
+		return has
+	}
+	sources, states := " "+IngestGroup(DefaultDeployment)+" t", " "+StateGroup(DefaultDeployment)+" "+a.topics.Transactions
+	eventually(ctx, t, "the groups' offsets tell that both nodes have half and are behind in nothing", func() bool {
+		return maps.Equal(standing(), map[string]int{"one" + sources: 2, "two" + sources: 2, "one" + states: 2, "two" + states: 2})
+	})
 	if err := c.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	eventually(ctx, t, "the first has all again", func() bool { return running(a) == 4 && len(a.openStateList()) == 4 })
+	eventually(ctx, t, "the groups tell so", func() bool { return maps.Equal(standing(), map[string]int{"one" + sources: 4, "one" + states: 4}) })
 	produceRows(ctx, t, a, "t", 400, 50)
 	if err := a.WaitLoaded(ctx, "t", nil); err != nil {
 		t.Fatal(err)
@@ -126,6 +148,10 @@ func TestGroupOfTwo(t *testing.T) {
 	if err := a.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
+	// It keeps its place, as one that comes back soon, until its session ends.
+	eventually(ctx, t, "nobody has anything, and what was committed is known", func() bool {
+		return maps.Equal(standing(), map[string]int{sources: 4, states: 4})
+	})
 }
 
 // TestRolesApart: ingest without state knows its tables from the log, and

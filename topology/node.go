@@ -198,7 +198,7 @@ func OpenNode(ctx context.Context, opt NodeOptions) (_ *Node, err error) {
 		return nil, fmt.Errorf("%w: data folder: %w", ErrConfig, err)
 	}
 	if err := os.MkdirAll(opt.Data, 0o755); err != nil {
-		return nil, fmt.Errorf("make the data folder: %w", err)
+		return nil, fmt.Errorf("make the data folder: %w", notWritable(err))
 	}
 	if opt.Warehouse == "" {
 		opt.Warehouse = filepath.Join(opt.Data, "lake")

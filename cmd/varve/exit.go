@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/varve-io/varve/processors/adopt"
 	"github.com/varve-io/varve/statestore/objstore"
 	"github.com/varve-io/varve/topology"
 )
@@ -49,7 +50,7 @@ func exitCode(err error) int {
 	case errors.As(err, &ce):
 		return ce.code
 	case errors.Is(err, topology.ErrConfig), errors.Is(err, topology.ErrNoTable), errors.Is(err, topology.ErrTopicSettings),
-		errors.Is(err, objstore.ErrSetup):
+		errors.Is(err, objstore.ErrSetup), errors.Is(err, adopt.ErrNoSnapshot):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitStopped

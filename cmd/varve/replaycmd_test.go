@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // threeLoads is a data folder with table t: three loads with updates and a delete.
@@ -150,6 +154,80 @@ func TestReplayDiffers(t *testing.T) {
 				"replay", "--data", data, "--into", filepath.Join(t.TempDir(), "x"), "--compare")
 		})
 	}
+}
+
+// TestReplayDiffersFromState: a state whose content is not what the log gives is
+// told, with the table, the partition, the offset and the kind of the first key
+// that differs.
+func TestReplayDiffersFromState(t *testing.T) {
+	data := threeLoads(t)
+	compare := func() []string {
+		return []string{"replay", "--data", data, "--into", filepath.Join(t.TempDir(), "x"), "--compare"}
+	}
+	run(t, compare()...)
+	for _, c := range []struct {
+		space byte
+		kind  string
+		alter func(v []byte) []byte // nil: the key goes
+	}{
+		{'f', `"files"`, func(v []byte) []byte { v[len(v)-1] ^= 1; return v }},
+		{'v', `"published vector"`, nil},
+	} {
+		key, old := alterState(t, filepath.Join(data, "state", "0"), c.space, c.alter)
+		fails(t, exitDiffers, []string{"table t", "partition 0", "offset ", "in kind " + c.kind}, compare()...)
+		db := openStatePebble(t, filepath.Join(data, "state", "0"))
+		if err := errors.Join(db.Set(key, old, pebble.Sync), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, compare()...)
+}
+
+// openStatePebble opens the database of a stopped state behind its back.
+func openStatePebble(t *testing.T, dir string) *pebble.DB {
+	t.Helper()
+	db, err := pebble.Open(dir, &pebble.Options{
+		Merger: &pebble.Merger{Name: "varve.dead.1", Merge: pebble.DefaultMerger.Merge}, DisableAutomaticCompactions: true, // nothing is merged
+		FormatMajorVersion: pebble.FormatNewest, Logger: noLogger{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+type noLogger struct{}
+
+func (noLogger) Infof(string, ...any)  {}
+func (noLogger) Errorf(string, ...any) {}
+func (noLogger) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// alterState changes, or removes, the first key of a space of a stopped state.
+func alterState(t *testing.T, dir string, space byte, alter func([]byte) []byte) (key, old []byte) {
+	t.Helper()
+	db := openStatePebble(t, dir)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{space}, UpperBound: []byte{space + 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !it.First() {
+		t.Fatalf("the state has no key of space %q", space)
+	}
+	key, old = bytes.Clone(it.Key()), bytes.Clone(it.Value())
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if alter == nil {
+		err = db.Delete(key, pebble.Sync)
+	} else {
+		err = db.Set(key, alter(bytes.Clone(old)), pebble.Sync)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return key, old
 }
 
 // TestReplayBadInput: what cannot be replayed is refused by name, and nothing

@@ -88,7 +88,11 @@ func (a *app) showVerified(v *topology.Verified) error {
 		a.notef("not looked at: %s", s)
 	}
 	if n := int64(len(v.Findings)) + v.More; n > 0 {
-		return &codeError{exitDiffers, fmt.Errorf("%d differences were found; the first: %s", n, v.Findings[0].What)}
+		found := "one difference was found: "
+		if n > 1 {
+			found = fmt.Sprintf("%d differences were found; the first: ", n)
+		}
+		return &codeError{exitDiffers, errors.New(found + v.Findings[0].What)}
 	}
 	return nil
 }

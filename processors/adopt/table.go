@@ -22,6 +22,9 @@ import (
 // ErrTable marks a table that cannot be taken, whatever of it is asked for.
 var ErrTable = errors.New("the Iceberg table cannot be taken")
 
+// ErrNoSnapshot: the table has no such snapshot, branch or tag.
+var ErrNoSnapshot = errors.New("name one of its snapshots, branches or tags")
+
 // Bounds of what is read into memory at once.
 const (
 	maxMetadataBytes = 512 << 20
@@ -123,13 +126,13 @@ func choose(m *iceberg.Metadata, what What) (*iceberg.Snapshot, int64, error) {
 	case id == 0:
 		ref := m.Ref(what.Ref)
 		if ref == nil {
-			return nil, 0, fmt.Errorf("it has no branch or tag %q", what.Ref)
+			return nil, 0, fmt.Errorf("it has no branch or tag %q; %w", what.Ref, ErrNoSnapshot)
 		}
 		id, then = ref.SnapshotID, ref.Type == "tag"
 	}
 	s := m.Snapshot(id)
 	if s == nil {
-		return nil, 0, fmt.Errorf("it has no snapshot %d", id)
+		return nil, 0, fmt.Errorf("it has no snapshot %d; %w", id, ErrNoSnapshot)
 	}
 	if then && s.SchemaID != nil {
 		return s, *s.SchemaID, nil

@@ -328,24 +328,60 @@ func (s *Shard) readColumns(ctx context.Context, f fileInfo, id uint64) (*fileCo
 		return nil, err
 	}
 	defer d.object.Close()
-	schema := s.def.Schema()
 	want := s.keyFields()
 	n := len(want)
-	want = append(want,
-		schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)},
-		schemas.Field{ID: schemas.OrderField, Name: schemas.OrderColumn, Type: schemas.Of(schemas.Long)})
-	if s.def.Order.Kind == schemas.OrderByColumn {
-		want = append(want, schema.Fields[schema.ByID(s.def.Order.Column)])
-	}
-	cols, err := d.Read(want)
+	want = append(want, schemas.Field{ID: schemas.RowIDField, Name: schemas.RowIDColumn, Type: schemas.Of(schemas.Long)})
+	cols, err := d.Read(append(want, s.orderFields()...))
 	if err != nil || d.store.err != nil {
 		return nil, d.failed(err)
 	}
-	c := &fileColumns{keys: cols[:n], rowID: &cols[n], own: &cols[n+1], n: cols[0].Len()}
-	if len(cols) > n+2 {
-		c.order = &cols[n+2]
-	}
+	c := &fileColumns{keys: cols[:n], rowID: &cols[n], n: cols[0].Len()}
+	c.setOrder(cols[n+1:])
 	return c, nil
+}
+
+// readOrder reads a file's ordering values alone.
+func (s *Shard) readOrder(ctx context.Context, f fileInfo, id uint64) (*fileColumns, error) {
+	d, err := s.openData(ctx, f, id)
+	if err != nil {
+		return nil, err
+	}
+	defer d.object.Close()
+	cols, err := d.Read(s.orderFields())
+	if err != nil || d.store.err != nil {
+		return nil, d.failed(err)
+	}
+	c := &fileColumns{n: cols[0].Len()}
+	c.setOrder(cols)
+	return c, nil
+}
+
+// orderFields are the columns that may hold a row's ordering value.
+func (s *Shard) orderFields() []schemas.Field {
+	fields := []schemas.Field{{ID: schemas.OrderField, Name: schemas.OrderColumn, Type: schemas.Of(schemas.Long)}}
+	if s.def.Order.Kind == schemas.OrderByColumn {
+		schema := s.def.Schema()
+		fields = append(fields, schema.Fields[schema.ByID(s.def.Order.Column)])
+	}
+	return fields
+}
+
+func (c *fileColumns) setOrder(cols []rows.Column) {
+	c.own = &cols[0]
+	if len(cols) > 1 {
+		c.order = &cols[1]
+	}
+}
+
+// ordering is a row's ordering value.
+func (c *fileColumns) ordering(row int) (has bool, value int64) {
+	switch {
+	case !c.own.IsNull(row):
+		return true, c.own.Ints[row]
+	case c.order != nil && !c.order.IsNull(row):
+		return true, c.order.Ints[row]
+	}
+	return false, 0
 }
 
 // entry is the index entry of one row.
@@ -362,12 +398,7 @@ func (s *Shard) rowEntry(c *fileColumns, id uint64, row int, scratch []byte) (ke
 	if !c.rowID.IsNull(row) {
 		e.RowID = c.rowID.Ints[row]
 	}
-	switch {
-	case !c.own.IsNull(row):
-		e.HasOrder, e.Order = true, c.own.Ints[row]
-	case c.order != nil && !c.order.IsNull(row):
-		e.HasOrder, e.Order = true, c.order.Ints[row]
-	}
+	e.HasOrder, e.Order = c.ordering(row)
 	return e, scratch, nil
 }
 

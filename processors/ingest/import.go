@@ -11,7 +11,6 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
-	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/keyindex"
 )
 
@@ -185,7 +184,7 @@ func (s *Shard) foldHeld(ctx context.Context, m *record.OutcomeMessage, offset i
 				return fmt.Errorf("the files added at log offset %d: %w", h.Offset, err)
 			}
 		}
-		if err := p.byKey(); err != nil {
+		if err := p.byKey(ctx); err != nil {
 			return err
 		}
 		if err := s.applyFold(p.entries, m.Offset); err != nil {
@@ -261,7 +260,7 @@ func (s *Shard) forgets(from, to int64) int64 {
 // included.
 func (s *Shard) foldTakes(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
 	p := passage{s: s, until: m.Offset, forgets: a.Forgets, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed, unheard: a.RequestTo}
-	if err := p.facts(a.Deletes); err != nil {
+	if err := p.facts(ctx, a); err != nil {
 		return err
 	}
 	if err := p.judge(ctx, a.RequestFrom, a.RequestTo); err != nil {
@@ -327,6 +326,11 @@ func (h *heldAdd) dead(file uint64, until int64) (*roaring.Bitmap, error) {
 	return h.deaths(file, func(at int64) bool { return at != neverRow && at < until })
 }
 
+// stillborn are the rows of a file that were dead in the record that brought it.
+func (h *heldAdd) stillborn(file uint64) (*roaring.Bitmap, error) {
+	return h.deaths(file, func(at int64) bool { return at == h.Offset })
+}
+
 // never are positions of a file that were no rows of the table at any time.
 func (h *heldAdd) never(file uint64) (*roaring.Bitmap, error) {
 	return h.deaths(file, func(at int64) bool { return at == neverRow })
@@ -359,9 +363,12 @@ type passage struct {
 	// not read of, and what it killed of other writers' rows. It is not judged again.
 	unheard int64
 	killed  map[killed]bool
+	gaveWay map[keyindex.Key]bool // keys of those that were in the table before
 
 	steps   []step
-	entries []keyindex.Entry // of keys whose entry changes
+	one     []step                  // of one key, as they are judged
+	own     map[uint64]*fileColumns // ordering values that rows of other writers have of themselves
+	entries []keyindex.Entry        // of keys whose entry changes
 	kills   []killed
 	counts  record.Counts
 	taken   int
@@ -371,7 +378,9 @@ type passage struct {
 // step is a row of a file, or a request's answer about a key, in the order of the log.
 type step struct {
 	keyindex.Entry          // Offset is the record's, or the place of the row
+	record         int64    // that brought the row
 	dead           bool     // a row that died
+	stillborn      bool     // it was dead in that record, as every shard knows
 	theirs         bool     // of another writer's commit (H10)
 	ended          bool     // whoever takes it knows that it died
 	fact           bool     // it was taken, and
@@ -413,10 +422,10 @@ func (p *passage) judge(ctx context.Context, from, to int64) error {
 	if err := answer(to); err != nil {
 		return err
 	}
-	return p.byKey()
+	return p.byKey(ctx)
 }
 
-func (p *passage) byKey() error {
+func (p *passage) byKey(ctx context.Context) error {
 	slices.SortStableFunc(p.steps, func(x, y step) int { return x.Key.Compare(y.Key) })
 	var keys []keyindex.Key
 	var found []keyindex.Found
@@ -440,7 +449,9 @@ func (p *passage) byKey() error {
 			for n < j && p.steps[n].Key == p.steps[i].Key {
 				n++
 			}
-			p.key(&found[k], p.steps[i:n])
+			if err := p.key(ctx, &found[k], p.steps[i:n]); err != nil {
+				return err
+			}
 			i = n
 		}
 	}
@@ -448,17 +459,26 @@ func (p *passage) byKey() error {
 }
 
 // key judges the steps about one key.
-func (p *passage) key(f *keyindex.Found, steps []step) {
+func (p *passage) key(ctx context.Context, f *keyindex.Found, steps []step) error {
 	forget(f, p.forgets)
 	v := standing{Entry: f.Entry, present: f.Present, place: p.s.placeOf(f), carried: p.s.carried(f)}
 	changed := false
+	steps = p.amongThemselves(steps)
 	for i := range steps {
 		x := &steps[i]
 		if x.request != nil {
 			changed = p.answer(&v, x) || changed
 			continue
 		}
-		if !v.losesTo(x) {
+		wins := v.losesTo(x)
+		if !wins {
+			again, err := p.givesWay(ctx, &v, &changed)
+			if err != nil {
+				return err
+			}
+			wins = again && v.losesTo(x)
+		}
+		if !wins {
 			if !x.dead {
 				p.kills = append(p.kills, killed{x.File, x.Pos})
 			}
@@ -470,10 +490,10 @@ func (p *passage) key(f *keyindex.Found, steps []step) {
 		if v.live() {
 			p.kills = append(p.kills, killed{v.File, v.Pos})
 		}
-		was := v.Entry
-		v = standing{Entry: x.Entry, present: true, place: x.Offset}
+		was := v
+		v = standing{Entry: x.Entry, present: true, place: x.Offset, judged: true}
 		if x.theirs && was.HasOrder && !x.HasOrder {
-			v.HasOrder, v.Order = true, was.Order
+			v.HasOrder, v.Order, v.before = true, was.Order, &earlier{was, changed}
 		}
 		if x.dead {
 			v.end(x.Offset, p.timeMs)
@@ -486,6 +506,7 @@ func (p *passage) key(f *keyindex.Found, steps []step) {
 		}
 		p.entries = append(p.entries, v.Entry)
 	}
+	return nil
 }
 
 // standing is what is known of a key between two steps.
@@ -493,7 +514,14 @@ type standing struct {
 	keyindex.Entry
 	present bool
 	place   int64
-	carried bool // by a job: it was in a snapshot before anything that is held came
+	carried bool     // by a job: it was in a snapshot before anything that is held came
+	judged  bool     // it came with a step
+	before  *earlier // whose ordering value it has
+}
+
+type earlier struct {
+	standing
+	changed bool // whether anything had by then
 }
 
 // losesTo: H6. Shards judge a key's rows apart, and only one of them knows what
@@ -523,7 +551,7 @@ func (v *standing) live() bool { return v.present && !v.Tombstone() }
 // end leaves a tombstone at a place; 0: that of the append.
 func (v *standing) end(place, timeMs int64) {
 	v.Entry = keyindex.Entry{Key: v.Key, RowID: keyindex.NoRowID, HasOrder: v.HasOrder, Order: v.Order, Offset: place, Time: timeMs}
-	v.present, v.place, v.carried = true, place, false
+	v.present, v.place, v.carried, v.judged, v.before = true, place, false, true, nil
 }
 
 // answer is what a request does to a key (A5, K9). It says whether it did anything.
@@ -591,6 +619,10 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 		return err
 	}
 	ended := dead
+	stillborn, err := h.stillborn(f.ID)
+	if err != nil {
+		return err
+	}
 	if p.unheard > 0 {
 		if ended, err = h.dead(f.ID, min(p.unheard, p.until)); err != nil {
 			return err
@@ -617,7 +649,7 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 		if never.Contains(uint32(i)) {
 			continue
 		}
-		x := step{dead: dead.Contains(uint32(i)), theirs: h.Place != h.Offset, ended: ended.Contains(uint32(i)), fact: p.unheard > 0, lost: p.killed[killed{f.ID, uint32(i)}]}
+		x := step{record: h.Offset, dead: dead.Contains(uint32(i)), stillborn: stillborn.Contains(uint32(i)), theirs: h.Place != h.Offset, ended: ended.Contains(uint32(i)), fact: p.unheard > 0, lost: p.killed[killed{f.ID, uint32(i)}]}
 		x.Entry, scratch, err = s.rowEntry(c, f.ID, i, scratch)
 		if noKey(err) {
 			if !x.dead {
@@ -631,26 +663,6 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 		}
 		x.Offset = h.Place
 		p.steps = append(p.steps, x)
-	}
-	return nil
-}
-
-// facts notes what an append that took files killed of other writers' rows.
-func (p *passage) facts(blocks []record.DeleteBlock) error {
-	for i := range blocks {
-		if !statestore.IsForeign(blocks[i].File) {
-			continue
-		}
-		set, err := dv.ReadBitmap(blocks[i].Bitmap)
-		if err != nil {
-			return fmt.Errorf("delete block of an append: %w", err)
-		}
-		if p.killed == nil {
-			p.killed = map[killed]bool{}
-		}
-		for it := set.Iterator(); it.HasNext(); {
-			p.killed[killed{blocks[i].File, it.Next()}] = true
-		}
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type theirHead struct {
 type theirChange struct {
 	op      string
 	add     [][]theirRow
+	born    [][]uint32                 // which of their rows a vector ends in the same commit
 	lineage bool                       // the added files carry row ids
 	remove  map[string]bool            // data files by path
 	dead    map[string]*roaring.Bitmap // whole vectors by data file
@@ -138,12 +139,22 @@ func (w *World) drawChange(h *theirHead) theirChange {
 	hit := func(n int) bool { return w.rng.Intn(n) == 0 }
 	switch kind {
 	case 0: // rows of any keys, two of one among them
+		again := w.rng.Intn(w.opt.Keys)
 		for range 1 + w.rng.Intn(2) {
 			var list []theirRow
 			for range 1 + w.rng.Intn(3) {
-				list = append(list, fresh(w.rng.Intn(w.opt.Keys)))
+				x := fresh(w.rng.Intn(w.opt.Keys))
+				if hit(2) {
+					x.key, x.hasOrd = again, hit(2) || w.opt.Valued
+				}
+				list = append(list, x)
 			}
 			c.add = append(c.add, list)
+			if hit(4) {
+				c.born = append(c.born, []uint32{uint32(w.rng.Intn(len(list)))})
+			} else {
+				c.born = append(c.born, nil)
+			}
 		}
 	case 1, 2: // deletes by vectors, or updates
 		c.op = "delete"
@@ -407,11 +418,18 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 		}
 	}
 	var added []iceberg.Entry
+	dead := maps.Clone(c.dead)
+	if dead == nil {
+		dead = map[string]*roaring.Bitmap{}
+	}
 	for i, list := range c.add {
 		path := fmt.Sprintf("%s/data/part-%d-%d-other.parquet", m.Location, w.serial, i)
 		n, err := w.writeTheirs(path, list, c.lineage)
 		if err != nil {
 			return err
+		}
+		if i < len(c.born) && len(c.born[i]) > 0 {
+			dead[path] = roaring.BitmapOf(c.born[i]...)
 		}
 		added = append(added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &t.id, File: iceberg.DataFile{
 			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n,
@@ -420,7 +438,7 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 	if err := t.manifest(iceberg.Data, added); err != nil {
 		return err
 	}
-	if err := t.vectors(c.dead); err != nil {
+	if err := t.vectors(dead); err != nil {
 		return err
 	}
 	count := t.next - first

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -125,4 +127,154 @@ func TestStruckWhileTaken(t *testing.T) {
 	p.strikeValue(10)
 	p.arrive(o)
 	p.rest(map[int]int64{1: 11}, o)
+}
+
+// H7, H13: one commit of another writer has rows of one key with and without a value.
+// A shard that knows nothing of the key ends the one without; so does the shard of the
+// key, which remembers a larger value than the other has, and however many there are.
+func TestWithAndWithoutValue(t *testing.T) {
+	without := theirRow{event: event{key: 0, value: 20}}
+	with := func(value, order int64) theirRow {
+		return theirRow{event: event{key: 0, value: value, order: order, hasOrd: true}}
+	}
+	for _, x := range []struct {
+		name    string
+		deleted bool // the key had a row with the value 10, and was deleted
+		rows    [][]theirRow
+		dead    [][]uint32 // in the files' vectors
+		want    int64      // value of the row that stays, 0: none
+	}{
+		{"it comes first", true, [][]theirRow{{without}, {with(21, 5)}}, nil, 0},
+		{"it comes last", true, [][]theirRow{{with(21, 5), without}}, nil, 0},
+		{"the value is larger", true, [][]theirRow{{with(21, 11), without}}, nil, 21},
+		{"nothing is known of the key", false, [][]theirRow{{without, with(21, 5)}}, nil, 21},
+		{"two without a value", true, [][]theirRow{{without}, {{event: event{key: 0, value: 21}}}}, nil, 21},
+		{"two with a value", true, [][]theirRow{{with(21, 12), without, with(22, 11)}}, nil, 21},
+		{"the one with a value is dead", true, [][]theirRow{{without}, {with(21, 5)}}, [][]uint32{nil, {0}}, 20},
+		{"it is dead, and had the larger value", true, [][]theirRow{{without, with(21, 11)}, {with(22, 10)}}, [][]uint32{{1}, nil}, 0},
+		{"its older version is dead", true, [][]theirRow{{without}, {{event: event{key: 0, value: 21}}}}, [][]uint32{nil, {0}}, 20},
+	} {
+		for _, shards := range []int{1, 2} {
+			for _, mine := range []bool{false, true} { // which shard takes them first
+				if shards == 1 && mine {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s, %d shards, %t", x.name, shards, mine), func(t *testing.T) {
+					p := newPlay(t, Options{Keys: 8, Shards: shards, Ordered: true, Foreign: true})
+					owners := []*owner{p.running(p.owner(0))}
+					if shards == 2 {
+						owners = append(owners, p.running(p.owner(1)))
+					}
+					p.up(1, 11, 1)
+					p.up(2, 12, 1)
+					if x.deleted {
+						p.up(0, 10, 10)
+					}
+					settle := func() {
+						for _, o := range owners {
+							p.commit(o)
+						}
+						for _, o := range owners {
+							p.decide(o)
+						}
+						p.publish()
+					}
+					settle()
+					if x.deleted {
+						p.del(0)
+						settle()
+					}
+					p.theirs(func(*theirHead) theirChange {
+						return theirChange{op: "append", add: x.rows, born: x.dead}
+					})
+					if (p.shardOf(0) == 0) != mine {
+						slices.Reverse(owners)
+					}
+					want := map[int]int64{1: 11, 2: 12}
+					if x.want != 0 {
+						want[0] = x.want
+					}
+					p.rest(want, owners...)
+				})
+			}
+		}
+	}
+}
+
+// H7: a row of another writer without a value stands where a larger value is
+// remembered, and another one of its key comes later: however many shards there are, it
+// gives way, and the newer one stays if what is remembered lets it.
+func TestGivesWayToALaterRow(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		order int64 // of the second row, 0: none
+		added bool  // it comes with an AddFiles
+		held  bool  // before the first one was taken
+		want  int64
+	}{
+		{"another commit, without a value", 0, false, false, 21},
+		{"another commit, with a smaller value", 5, false, false, 0},
+		{"another commit, with a larger value", 11, false, false, 21},
+		{"added files, with a smaller value", 5, true, false, 0},
+		{"added files, with a larger value", 11, true, false, 21},
+		{"added files, without a value", 0, true, false, 0},
+		{"added while held, with a smaller value", 5, true, true, 0},
+		{"added while held, with a larger value", 11, true, true, 21},
+	} {
+		for _, shards := range []int{1, 2} {
+			for _, wiped := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d shards, index made anew %t", x.name, shards, wiped), func(t *testing.T) {
+					p := newPlay(t, Options{Keys: 8, Shards: shards, Ordered: true, Foreign: true})
+					var owners []*owner
+					for i := range shards {
+						owners = append(owners, p.running(p.owner(i)))
+					}
+					settle := func() {
+						for range 2 {
+							for _, o := range owners {
+								p.commit(o)
+								p.decide(o)
+								p.apply()
+							}
+							for _, o := range owners {
+								p.decide(o)
+							}
+						}
+						p.publish()
+					}
+					p.up(1, 11, 1)
+					p.up(0, 10, 10)
+					settle()
+					p.del(0)
+					settle()
+					p.theirs(func(*theirHead) theirChange {
+						return theirChange{op: "append", add: [][]theirRow{{{event: event{key: 0, value: 20}}}}}
+					})
+					if !x.held {
+						settle()
+					}
+					e := event{key: 0, value: 21, order: x.order, hasOrd: x.order > 0}
+					if x.added {
+						p.add([]event{e})
+						p.apply()
+					} else {
+						p.theirs(func(*theirHead) theirChange {
+							return theirChange{op: "append", add: [][]theirRow{{{event: e}}}}
+						})
+					}
+					if wiped {
+						for _, o := range owners {
+							p.wipe(o)
+							p.running(o)
+						}
+					}
+					want := map[int]int64{1: 11}
+					if x.want != 0 {
+						want[0] = x.want
+					}
+					p.rest(want, owners...)
+				})
+			}
+		}
+	}
 }

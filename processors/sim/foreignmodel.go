@@ -148,3 +148,63 @@ func (w *World) mainRows() (map[int]row, error) {
 	}
 	return maps.Clone(got.rows), nil
 }
+
+// amongThemselves are the rows that a shard takes of a record. Of each key that comes
+// several times in a commit of another writer, one is left: the one with the largest
+// value, of those the last, or the last one where none has a value (H7). A row that was
+// dead in that commit counts by its value alone.
+func (m *model) amongThemselves(o *record.OutcomeMessage, p int, at int64) []*heldRow {
+	by := map[int][]*heldRow{}
+	for _, x := range m.held[at] {
+		if x.theirs {
+			by[x.key] = append(by[x.key], x)
+		}
+	}
+	value := func(x *heldRow) int64 {
+		if x.hasOrd && m.w.opt.Ordered {
+			return x.order
+		}
+		return -1
+	}
+	var all []*heldRow
+	for _, x := range m.held[at] {
+		list := by[x.key]
+		if len(list) < 2 {
+			all = append(all, x)
+			continue
+		}
+		if x != list[0] {
+			continue // it is judged with the first one
+		}
+		var best, dead *heldRow
+		for _, y := range list {
+			switch {
+			case y.died != at && (best == nil || value(y) >= value(best)):
+				best = y
+			case y.died == at && value(y) >= 0 && (dead == nil || value(y) >= value(dead)):
+				dead = y
+			}
+		}
+		if best == nil {
+			all = append(all, list...)
+			continue
+		}
+		m.w.saw["rows of a key in one commit"]++
+		if m.w.shardOf(x.key) == p {
+			for _, y := range list {
+				if y != best {
+					m.diedAt[y.value] = o.Offset
+				}
+			}
+		}
+		if dead != nil && value(dead) > value(best) {
+			all = append(all, dead)
+			if value(best) >= 0 {
+				m.diedAt[best.value] = o.Offset
+				continue
+			}
+		}
+		all = append(all, best)
+	}
+	return all
+}

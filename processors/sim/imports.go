@@ -277,7 +277,7 @@ func (m *model) released(o *record.OutcomeMessage, q int64) error {
 // take: H1, K2. A shard judges the rows of its own keys by what was accepted, in
 // the order of the log. Its maker had read up to knew.
 func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
-	for _, x := range m.held[at] {
+	for _, x := range m.amongThemselves(o, p, at) {
 		k := x.key
 		valued := x.hasOrd && m.w.opt.Ordered
 		if m.w.shardOf(k) != p {
@@ -291,6 +291,15 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		}
 		end, dead := m.tombs[k]
 		_, ordered := m.ord[k]
+		if cur != nil && cur.bare && ordered { // it gives way, whatever becomes of the other
+			m.w.saw["row without a value gives way"]++
+			m.diedAt[cur.value] = o.Offset
+			end, dead = tomb{o.TimeMs, o.Offset, cur.accepted}, true
+			m.tombs[k] = end
+			delete(m.live, k)
+			delete(m.struck, k)
+			cur = nil
+		}
 		present := cur != nil || dead
 		place := end.at
 		if cur != nil {
@@ -322,7 +331,7 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 		}
 		v := &version{row: row{x.value, 0}, accepted: x.place, published: -1, keep: -1, fresh: true, added: true}
 		if x.theirs {
-			v.published, v.keep, v.fresh, v.file = at, x.id, false, x.file
+			v.published, v.keep, v.fresh, v.file, v.bare = at, x.id, false, x.file, m.w.opt.Ordered && !valued
 			m.w.saw["row of another writer taken"]++
 		}
 		delete(m.struck, k)
@@ -350,6 +359,10 @@ func (m *model) take(o *record.OutcomeMessage, p int, at, knew int64) {
 func (m *model) takeStrange(x *heldRow, id int) {
 	valued := x.hasOrd && m.w.opt.Ordered
 	last, ok := m.ord[id]
+	if place, bare := m.strangers[id]; bare && ok {
+		m.tombs[id] = tomb{at: place}
+	}
+	delete(m.strangers, id)
 	end, dead := m.tombs[id]
 	switch {
 	case ok && !valued && x.theirs && dead:
@@ -361,6 +374,9 @@ func (m *model) takeStrange(x *heldRow, id int) {
 	}
 	if !dead || ok && valued && x.order > last || x.place >= end.at {
 		delete(m.tombs, id)
+		if x.theirs && !valued {
+			m.strangers[id] = x.place
+		}
 	}
 	if valued {
 		m.ord[id] = x.order

@@ -47,6 +47,7 @@ type version struct {
 	fresh bool
 	added bool   // it came with a file
 	file  uint64 // of another writer, which it came with
+	bare  bool   // and it has no ordering value, in a table that has them
 }
 
 // tomb is a deleted key's memory (K3).
@@ -84,12 +85,15 @@ type model struct {
 	expired  map[int64]bool       // snapshots that were asked to go
 	ids      map[int64]int        // row id → the key that had it
 	struck   map[int]struckVersion
-	finds    map[int64]*modelFind       // open, by offset
-	held     map[int64][]*heldRow       // rows of added files, by offset
-	free     map[int64]bool             // AddFiles that are released
-	origins  map[uint64]map[uint64]bool // by a job's output
-	sequence int64
-	nextRow  int64
+	finds    map[int64]*modelFind // open, by offset
+	held     map[int64][]*heldRow // rows of added files, by offset
+	free     map[int64]bool       // AddFiles that are released
+	// strangers are rows without a value that stand in a shard that their keys are not
+	// of (see strange): their places.
+	strangers map[int]int64
+	origins   map[uint64]map[uint64]bool // by a job's output
+	sequence  int64
+	nextRow   int64
 }
 
 // struckVersion is a version that a DeletePositions killed: who has not read that
@@ -112,7 +116,7 @@ func newModel(w *World) *model {
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, told: map[int]int64{}, last: map[int]int64{}, diedAt: map[int64]int64{}, through: -1, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), claimed: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
 		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
-		held: map[int64][]*heldRow{}, free: map[int64]bool{}, origins: map[uint64]map[uint64]bool{},
+		held: map[int64][]*heldRow{}, free: map[int64]bool{}, strangers: map[int]int64{}, origins: map[uint64]map[uint64]bool{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1

@@ -72,7 +72,7 @@ var shapes = []struct {
 	{"specs", Options{Shards: 2, Keys: 9, Steps: 1200, Jobs: true, Respec: true, Time: true, FlushEvery: 4}},
 	{"specs-faults", Options{Shards: 2, Keys: 9, Steps: 1200, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Away: true, Columns: true, Requests: true, Jobs: true, Imports: true, Partitioned: true, Respec: true, FlushEvery: 3}},
 	{"foreign", Options{Shards: 1, Keys: 16, Steps: 1200, Ordered: true, Requests: true, Jobs: true, Foreign: true, FlushEvery: 4}},
-	{"foreign-crashes", Options{Shards: 2, Keys: 16, Steps: 1200, Ordered: true, Valued: true, Crashes: true, TwoOwners: true, Away: true, Jobs: true, Foreign: true, FlushEvery: 3}},
+	{"foreign-crashes", Options{Shards: 2, Keys: 16, Steps: 1200, Ordered: true, Crashes: true, TwoOwners: true, Away: true, Jobs: true, Foreign: true, FlushEvery: 3}},
 	{"foreign-faults", Options{Shards: 2, Keys: 16, Steps: 1200, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Away: true, Jobs: true, Foreign: true, FlushEvery: 3}},
 	{"append-only", Options{Shards: 2, Keys: 6, Steps: 300, NoKey: true, Jobs: true, Crashes: true, TwoOwners: true, BadEvents: true, Columns: true, Twice: true}},
 }
@@ -98,7 +98,7 @@ var wanted = []string{
 	"accepted SplitPartition", "accepted ExtendTree", "rejected PlanJobs: not a leaf", "rejected SplitPartition: file taken", "struck beside what moved", "part of a file moved",
 	"tombstone kept for added files", "accepted AlterSpec", "accepted AdoptFiles", "remembered by a dead row", "forgotten with a compaction",
 	"accepted ForeignSnapshot", "rejected ForeignSnapshot: head moved", "rejected ForeignSnapshot: too old", "row of another writer taken",
-	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "catalog answer lost",
+	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "rows of a key in one commit", "row without a value gives way", "catalog answer lost",
 	"file of another writer compacted", "unsorted output compacted",
 }
 

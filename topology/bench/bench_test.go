@@ -122,7 +122,7 @@ func BenchmarkApply(b *testing.B) {
 	o := quick(b)
 	o.dir, o.Seed, o.Rows = b.TempDir(), DefaultSeed, int64(b.N)
 	o.Logger = slog.New(slog.DiscardHandler)
-	log, err := newCommitLog(o.dir, o.Seed, o.Rows)
+	log, err := newCommitLog(o.dir, o.Seed, o.Rows, appendBlocks)
 	if err != nil {
 		b.Fatal(err)
 	}

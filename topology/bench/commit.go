@@ -33,7 +33,7 @@ const (
 // last outcome read, through the broker and a node with the state alone; and
 // the state machine without either.
 func runCommit(ctx context.Context, o *Options) ([]Result, error) {
-	log, err := newCommitLog(o.dir, o.Seed, o.Rows)
+	log, err := newCommitLog(o.dir, o.Seed, o.Rows, appendBlocks)
 	if err != nil {
 		return nil, err
 	}

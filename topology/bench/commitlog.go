@@ -89,16 +89,18 @@ type chain struct {
 }
 
 type commitLogMaker struct {
-	st    *statestore.Store // learns what the records of setup came to
-	log   commitLog
-	rng   *rand.Rand
-	next  int64 // offset
-	apply bool  // records are applied only, not kept in setup
+	st     *statestore.Store // learns what the records of setup came to
+	log    commitLog
+	rng    *rand.Rand
+	next   int64 // offset
+	apply  bool  // records are applied only, not kept in setup
+	blocks int   // delete blocks of an AppendRows, at most
 }
 
-// newCommitLog makes a log of n AppendRows.
-func newCommitLog(dir string, seed uint64, n int64) (_ *commitLog, err error) {
-	m := &commitLogMaker{rng: rand.New(rand.NewPCG(seed, 3))}
+// newCommitLog makes a log of n AppendRows: each has a file, and up to blocks
+// delete blocks.
+func newCommitLog(dir string, seed uint64, n int64, blocks int) (_ *commitLog, err error) {
+	m := &commitLogMaker{rng: rand.New(rand.NewPCG(seed, 3)), blocks: blocks}
 	if m.st, err = statestore.Open(filepath.Join(dir, "log-maker"), statestore.Options{}); err != nil {
 		return nil, err
 	}
@@ -215,7 +217,7 @@ func (m *commitLogMaker) append(c *chain, old []uint64) (*record.AppendRows, err
 	c.source += appendRows
 	recent := old[max(0, len(old)-blockReach):]
 	var picked []uint64
-	for range min(appendBlocks, len(recent)) {
+	for range min(m.blocks, len(recent)) {
 		if f := recent[m.rng.IntN(len(recent))]; !slices.Contains(picked, f) {
 			picked = append(picked, f)
 		}

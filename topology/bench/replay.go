@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -15,16 +16,35 @@ import (
 
 const replayGoal = 500_000
 
-// runReplay measures "varve replay" of a log of AppendRows from the broker into an
+// runReplay measures "varve replay" of two logs: of records that add a file and
+// no more, and of records that delete rows of older files beside it.
+func runReplay(ctx context.Context, o *Options) ([]Result, error) {
+	var out []Result
+	for _, blocks := range []int{0, appendBlocks} {
+		r, err := o.replay(ctx, blocks)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *r)
+	}
+	return out, nil
+}
+
+// replay measures "varve replay" of a log of AppendRows from the broker into an
 // empty state, on disk at the end, beside reading the same topic and doing
 // nothing with it.
-func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
-	log, err := newCommitLog(o.dir, o.Seed, o.Rows)
+func (o *Options) replay(ctx context.Context, blocks int) (_ *Result, err error) {
+	name, shape := "replay", fmt.Sprintf("a file and %d delete blocks", blocks)
+	if blocks == 0 {
+		name, shape = "replay.files", "a file"
+	}
+	dir := filepath.Join(o.dir, name)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	log, err := newCommitLog(dir, o.Seed, o.Rows, blocks)
 	if err != nil {
 		return nil, err
 	}
-	note := fmt.Sprintf("%d tables, %d shards each; a record has a file and %d delete blocks, %d bytes",
-		commitTables, commitShards, appendBlocks, log.appends.bytes()/int64(log.appends.len()))
+	note := fmt.Sprintf("%d tables, %d shards each; a record has %s, %d bytes", commitTables, commitShards, shape, log.appends.bytes()/int64(log.appends.len()))
 	deployment := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
 	topic := deployment + ".transactions"
 	admin, err := topology.NewAdmin(o.client)
@@ -56,7 +76,7 @@ func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
 	var got *topology.Replayed
 	cpu, err := cpuOf(ctx, func() error {
 		got, err = topology.Replay(ctx, topology.ReplayOptions{
-			Brokers: o.client.Brokers, Client: o.client, Deployment: deployment, State: filepath.Join(o.dir, "replayed"), StateOnly: true, Logger: o.Logger,
+			Brokers: o.client.Brokers, Client: o.client, Deployment: deployment, State: filepath.Join(dir, "replayed"), StateOnly: true, Logger: o.Logger,
 		})
 		return err
 	})
@@ -68,13 +88,13 @@ func runReplay(ctx context.Context, o *Options) (_ []Result, err error) {
 	}
 	ours := got.Elapsed.Seconds()
 	n := float64(len(log.setup) + log.appends.len())
-	r := Result{
-		Bench: "replay", Figure: n / ours, Unit: "records/s", Better: Higher, Goal: replayGoal,
+	r := &Result{
+		Bench: name, Figure: n / ours, Unit: "records/s", Better: Higher, Goal: replayGoal,
 		Beside: Beside{"reading the same topic", n / plain}, CPU: cpu, Setup: o.setup(1, "none"),
 	}
 	r.Setup.Note = note
 	r.RSSPeak, err = rssPeak()
-	return []Result{r}, err
+	return r, err
 }
 
 // produceLog writes the whole log into a topic of one partition.
