@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 )
@@ -307,12 +309,12 @@ func (b *restore) keep(c *chunk, f *fileEntry, x *record.KeptFile) error {
 		s.effect('u', int64(f.id))
 	}
 	c.setJob(f.id, nil)
-	moved, _, err := b.references(c, f)
+	v := b.vectors[f.id]
+	moved, _, err := b.references(c, f, v)
 	if err != nil {
 		return err
 	}
 	f.manifest = b.manifests[x.Manifest]
-	v := b.vectors[f.id]
 	if v == nil {
 		return errors.Join(s.del(key16(keyDead, uint64(t.id), f.id)), s.del(key16(keyVector, uint64(t.id), f.id)))
 	}
@@ -341,33 +343,55 @@ func (b *restore) keep(c *chunk, f *fileEntry, x *record.KeptFile) error {
 
 // references frees the references to a file whose jobs are forgotten: their rows
 // are where they were. What other jobs moved stays so. lost says that there were
-// such.
-func (b *restore) references(c *chunk, f *fileEntry) (moved []byte, lost bool, _ error) {
+// such. Where every row of such a reference is in the target's vector, a job had
+// moved it by then that an earlier rollback forgot, and its rows are where nobody knows
+// a way to (P3).
+func (b *restore) references(c *chunk, f *fileEntry, v *record.KeptVector) (moved []byte, lost bool, _ error) {
 	s, t := b.s, b.t
 	parts, err := s.parts(t, c, f.id)
 	if err != nil || parts == nil {
 		return nil, false, err
 	}
-	for i := range parts {
-		p := &parts[i]
-		if p.state == partFree {
-			continue
-		}
-		done, err := s.doneJob(t.id, p.job)
-		if err != nil {
-			return nil, false, err
-		}
-		if done == nil {
-			p.state, p.job, lost = partFree, jobID{}, true
+	var vector *roaring.Bitmap
+	if v != nil {
+		if vector, err = dv.ReadBitmap(bytes.Clone(v.Dead)); err != nil {
+			return nil, false, fmt.Errorf("%w: a vector of a rollback", ErrCorrupt)
 		}
 	}
-	if lost {
+	changed := false
+	for i := range parts {
+		p := &parts[i]
+		if p.state != partFree {
+			done, err := s.doneJob(t.id, p.job)
+			if err != nil {
+				return nil, false, err
+			}
+			if done == nil {
+				p.state, p.job, p.back, lost = partFree, jobID{}, true, true
+			}
+		}
+		if p.state == partFree && p.back && vector != nil && covers(vector, p.lo, p.hi) {
+			p.lose()
+			changed = true
+			s.effect('l', int64(f.id), p.lo, p.hi)
+		}
+	}
+	if lost || changed {
 		if err := s.setParts(t, c, f.id, parts); err != nil {
 			return nil, false, err
 		}
 	}
 	moved, err = movedSet(parts)
 	return moved, lost, err
+}
+
+// covers says whether a set has every position of a range.
+func covers(set *roaring.Bitmap, lo, hi int64) bool {
+	n := set.Rank(uint32(hi - 1))
+	if lo > 0 {
+		n -= set.Rank(uint32(lo - 1))
+	}
+	return int64(n) == hi-lo
 }
 
 // leave takes a file out that the target does not list. What was added after the
@@ -383,7 +407,7 @@ func (b *restore) leave(c *chunk, f *fileEntry) error {
 		c.gone.set(bit)
 		c.out.set(bit)
 		c.setJob(f.id, nil)
-		if _, _, err := b.references(c, f); err != nil {
+		if _, _, err := b.references(c, f, nil); err != nil {
 			return err
 		}
 		s.effect('g', int64(f.id))
@@ -402,7 +426,7 @@ func (b *restore) leave(c *chunk, f *fileEntry) error {
 		}
 	}
 	if c.parted.has(bit) {
-		_, lost, err := b.references(c, f)
+		_, lost, err := b.references(c, f, nil)
 		if err == nil && (lost || elsewhere) && !c.out.has(bit) {
 			s.touch(c)
 			c.dirty = true

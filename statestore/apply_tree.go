@@ -258,7 +258,7 @@ func (g *grower) grow(item int64, x *record.SplitItem, n *node, depth int64, cut
 		lo := y.Lo
 		made := make([]part, 0, len(y.Pieces))
 		for _, p := range y.Pieces {
-			made = append(made, part{lo: lo, hi: lo + p.Rows, node: first + p.To})
+			made = append(made, part{lo: lo, hi: lo + p.Rows, node: first + p.To, back: c.parts[c.at].back})
 			lo += p.Rows
 			s.effect('Q', first+p.To, p.Rows)
 		}

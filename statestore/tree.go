@@ -117,6 +117,8 @@ const (
 	partFree  = 0
 	partTaken = 1 // an open job has it
 	partMoved = 2 // a job rewrote it: its rows are where the map says (F7)
+
+	partBack = 4 // beside these: moved by a job that a rollback forgot
 )
 
 // part is a reference to a file that is on a node of its own, or covers a range of
@@ -126,7 +128,14 @@ type part struct {
 	node   int64
 	state  uint64
 	job    jobID // that has it, or rewrote it
+	back   bool  // it was moved by a job that a rollback forgot
 }
+
+// lose makes a reference one whose rows are where no way leads any more: the job that
+// rewrote them was forgotten (G11).
+func (p *part) lose() { p.state, p.job = partMoved, jobID{} }
+
+func (p *part) lost() bool { return p.state == partMoved && p.job == jobID{} }
 
 func partsKey(table int64, file uint64) []byte { return key16(keyParts, uint64(table), file) }
 
@@ -138,7 +147,11 @@ func encodeParts(parts []part) []byte {
 		p := &parts[i]
 		e.u(uint64(p.hi - p.lo))
 		e.u(uint64(p.node))
-		e.u(p.state)
+		if p.back {
+			e.u(p.state | partBack)
+		} else {
+			e.u(p.state)
+		}
 		if p.state != partFree {
 			e.i(p.job.plan)
 			e.i(int64(p.job.item))
@@ -156,6 +169,7 @@ func decodeParts(b []byte) ([]part, error) {
 	lo := int64(0)
 	for n := d.count(); n > 0; n-- {
 		p := part{lo: lo, hi: lo + int64(d.u()), node: int64(d.u()), state: d.u()}
+		p.back, p.state = p.state&partBack != 0, p.state&^partBack
 		if p.state != partFree {
 			p.job = jobID{d.i(), int32(d.i())}
 		}
@@ -344,6 +358,10 @@ func (s *Store) forwardParts(t *table, c *chunk, f *fileEntry, set []byte, dst [
 		if here == nil {
 			continue
 		}
+		if p.lost() {
+			s.metOut = true
+			continue
+		}
 		if p.state == partMoved {
 			if dst, err = s.forwardThrough(t, f.id, p.job, here, dst); err != nil {
 				return dst, err
@@ -367,7 +385,7 @@ func (s *Store) forwardParts(t *table, c *chunk, f *fileEntry, set []byte, dst [
 }
 
 // jobsOf are the jobs that took a file, or references to it, and have not given
-// them back.
+// them back, but for those that a rollback forgot.
 func (s *Store) jobsOf(t *table, c *chunk, file uint64) ([]jobID, error) {
 	parts, err := s.parts(t, c, file)
 	if err != nil {
@@ -380,7 +398,7 @@ func (s *Store) jobsOf(t *table, c *chunk, file uint64) ([]jobID, error) {
 		}
 	}
 	for i := range parts {
-		if parts[i].state != partFree {
+		if parts[i].state != partFree && !parts[i].lost() {
 			all = append(all, parts[i].job)
 		}
 	}

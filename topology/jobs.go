@@ -66,7 +66,26 @@ type jobWatch struct {
 	sentAt time.Time // or since when it is on its way
 	heard  time.Time // zero: no worker has begun
 	beat   record.Heartbeat
-	freed  time.Time // when it was asked to be released
+	first  record.Heartbeat // the first one of the worker that has it
+	begun  time.Time        // when that was heard
+	freed  time.Time        // when it was asked to be released
+}
+
+// hear takes a heartbeat. The first that is heard may be from the middle of the
+// work, as after a restart.
+func (x *jobWatch) hear(h record.Heartbeat, now time.Time) {
+	if x.begun.IsZero() || x.first.Worker != h.Worker || h.Rows < x.beat.Rows {
+		x.first, x.begun = h, now
+	}
+	x.beat, x.heard, x.sent = h, now, true
+}
+
+// speed is rows written a second since the first heartbeat, 0: not known yet.
+func (x *jobWatch) speed() float64 {
+	if s := x.heard.Sub(x.begun).Seconds(); s > 0 {
+		return float64(x.beat.Rows-x.first.Rows) / s
+	}
+	return 0
 }
 
 // jobDesk sends the jobs of a partition of the log to workers, and follows them.
@@ -189,7 +208,7 @@ func (k *jobDesk) read(ctx context.Context, r *jobReader, wait time.Duration) er
 			}
 			k.mu.Lock()
 			if x := k.watched[h.Job]; x != nil && x.notice.TableID == h.TableID {
-				x.beat, x.heard, x.sent = h, time.Now(), true
+				x.hear(h, time.Now())
 			}
 			k.mu.Unlock()
 			return
@@ -336,6 +355,7 @@ type JobStatus struct {
 	Sent     bool         `json:"sent"`
 	Worker   string       `json:"worker,omitempty"`
 	Done     int64        `json:"done"`     // rows written
+	Speed    float64      `json:"speed"`    // rows written a second; 0: not known
 	HeardMs  int64        `json:"heard_ms"` // when the worker was heard last; 0: never
 }
 
@@ -366,6 +386,7 @@ func (k *jobDesk) status(table string) (out []JobStatus, err error) {
 			continue
 		}
 		out[i].Sent, out[i].Worker, out[i].Done = x.sent, x.beat.Worker, x.beat.Rows
+		out[i].Speed = x.speed()
 		if !x.heard.IsZero() {
 			out[i].HeardMs = x.heard.UnixMilli()
 		}

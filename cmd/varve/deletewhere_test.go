@@ -237,6 +237,64 @@ func TestAppendDeletePositions(t *testing.T) {
 	})
 }
 
+// TestAppendEveryPublicType: the records that other programs send are taken as JSON,
+// each item with an outcome of its own (L12), and what a job asked for that way
+// comes to is in the table.
+func TestAppendEveryPublicType(t *testing.T) {
+	data := t.TempDir()
+	for i, lines := range []string{`{"id":1}` + "\n" + `{"id":3}`, `{"id":2}`, `{"id":4}`} {
+		args := []string{"load", "--data", data, "--table", "t", "--format", "rows-json"}
+		if i == 0 {
+			args = append(args, "--key", "id", "--property", "varve.compaction.paused=true")
+		}
+		run(t, append(args, writeFile(t, "rows.jsonl", lines+"\n"))...)
+	}
+	startNode(t, "--data", data, "--catalog-listen", "off", "--log-level", "warn")
+	// Each load claimed the shard anew, as the next writer.
+	file := func(n uint32) uint64 { return statestore.FileID(n, 1) }
+	input := func(n uint32, rows int) string {
+		return fmt.Sprintf(`{"file":%d,"lo":0,"hi":%d}`, file(n), rows)
+	}
+	const ref = `{"path":"_varve/varve/maps/x","length":1,"hash":"0101010101010101010101010101010101010101010101010101010101010101"}`
+	body := `{"path":"_varve/varve/bodies/` + strings.Repeat("02", 32) + `","length":1,"hash":"` + strings.Repeat("02", 32) + `"}`
+	job := `{"plan":1,"item":0,"attempt":1}`
+	for _, c := range []struct {
+		kind, record string
+		code         int
+		want         []string
+	}{
+		{"PlanJobs", `{"items":[{"inputs":[` + input(1, 2) + `,` + input(2, 1) + `],"target_bytes":0,"strategy":"mine"},{"inputs":[` + input(2, 1) + `],"target_bytes":0},{"inputs":[` + input(9, 1) + `],"target_bytes":0}]}`,
+			exitDone, []string{"partly", `"item": 1`, "file taken", `"item": 2`, "no file"}},
+		{"PlanJobs", `{"items":[{"inputs":[` + input(3, 7) + `],"target_bytes":0}]}`, exitFailed, []string{"rejected", "bad range"}},
+		{"CompleteJob", `{"items":[{"job":` + job + `,"schema_id":0,"sorted":true,"outputs":[],"map":` + ref + `}]}`, exitFailed, []string{"rejected", "no job"}},
+		{"ReleaseJob", `{"items":[{"job":` + job + `,"again":false}]}`, exitFailed, []string{"rejected", "no job"}},
+		{"SplitPartition", `{"items":[{"node":77,"children":2,"refs":[]}],"separators":` + body + `}`, exitFailed, []string{"rejected", "no node"}},
+		{"ExtendTree", `{"first":5,"children":2,"place":0,"separators":` + body + `}`, exitFailed, []string{"rejected"}},
+		{"AddFiles", `{"items":[{"name":"` + strings.Repeat("03", 16) + `","rows":0,"bytes":10,"spec_id":0,"partition":"","schema_id":0}],"metrics":` + body + `}`, exitFailed, []string{"rejected", "bad file"}},
+		{"DeleteKeys", `{}`, exitUsage, []string{"keys is missing"}},
+		{"PlanJobs", `{"items":[{"inputs":"all"}]}`, exitUsage, []string{"inputs"}},
+	} {
+		code, out, errs := varveWith(t, nil, c.record, "transaction", "append", "t", "--type", c.kind, "-", "--data", data, "--output", "json")
+		if code != c.code {
+			t.Errorf("%s %s: exit code %d", c.kind, c.record, code)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(out+errs, w) {
+				t.Errorf("%s %s: no %q in %s%s", c.kind, c.record, w, out, errs)
+			}
+		}
+	}
+	eventually(t, func() error {
+		if n := len(strings.Split(strings.TrimSpace(run(t, "files", "t", "--data", data, "--output", "jsonl")), "\n")); n != 2 {
+			return fmt.Errorf("there are %d files", n)
+		}
+		return nil
+	})
+	if got, want := run(t, "scan", "t", "--data", data, "--output", "jsonl"), `{"id":1}`+"\n"+`{"id":2}`+"\n"+`{"id":3}`+"\n"+`{"id":4}`+"\n"; sortedLines(got) != sortedLines(want) {
+		t.Errorf("rows are\n%s", got)
+	}
+}
+
 // TestVerifySourceAfterWhere: rows that a condition deleted are not told as lost ones, but
 // that they were not compared.
 func TestVerifySourceAfterWhere(t *testing.T) {

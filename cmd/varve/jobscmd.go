@@ -182,11 +182,14 @@ func jobRow(j *topology.JobStatus) []any {
 	case j.Sent:
 		state = "sent"
 	}
-	var share any
+	var share, speed any
+	if j.Speed > 0 {
+		speed = int64(j.Speed)
+	}
 	if j.Rows > 0 && j.HeardMs > 0 {
 		share = fmt.Sprintf("%d%%", 100*j.Done/j.Rows)
 	}
-	return []any{j.Table, jobName(&j.Job), int64(j.Job.Attempt), j.Strategy, int64(j.Inputs), j.Rows, state, textOrNull(j.Worker), j.Done, share, millisOrNull(j.HeardMs)}
+	return []any{j.Table, jobName(&j.Job), int64(j.Job.Attempt), j.Strategy, int64(j.Inputs), j.Rows, state, textOrNull(j.Worker), j.Done, share, speed, millisOrNull(j.HeardMs)}
 }
 
 func jobName(j *record.JobID) string { return fmt.Sprintf("%d.%d", j.Plan, j.Item) }
@@ -338,7 +341,7 @@ func (a *app) jobsReleaseCommand() *cobra.Command {
 }
 
 // jobColumns name what jobRow has.
-var jobColumns = []string{"table", "job", "attempt", "strategy", "inputs", "rows", "state", "worker", "written", "done", "heard"}
+var jobColumns = []string{"table", "job", "attempt", "strategy", "inputs", "rows", "state", "worker", "written", "done", "rows_per_second", "heard"}
 
 // jobFlags are the flags by which a node's jobs are set.
 type jobFlags struct{ o topology.JobOptions }

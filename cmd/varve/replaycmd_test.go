@@ -175,10 +175,7 @@ func TestReplayDiffersFromState(t *testing.T) {
 	} {
 		key, old := alterState(t, filepath.Join(data, "state", "0"), c.space, c.alter)
 		fails(t, exitDiffers, []string{"table t", "partition 0", "offset ", "in kind " + c.kind}, compare()...)
-		db := openStatePebble(t, filepath.Join(data, "state", "0"))
-		if err := errors.Join(db.Set(key, old, pebble.Sync), db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		putState(t, filepath.Join(data, "state", "0"), key, old)
 	}
 	run(t, compare()...)
 }
@@ -228,6 +225,14 @@ func alterState(t *testing.T, dir string, space byte, alter func([]byte) []byte)
 		t.Fatal(err)
 	}
 	return key, old
+}
+
+func putState(t *testing.T, dir string, key, value []byte) {
+	t.Helper()
+	db := openStatePebble(t, dir)
+	if err := errors.Join(db.Set(key, value, pebble.Sync), db.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestReplayBadInput: what cannot be replayed is refused by name, and nothing

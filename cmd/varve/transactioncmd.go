@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"time"
 
@@ -266,12 +267,26 @@ func (a *app) transactionShowCommand() *cobra.Command {
 	return cmd
 }
 
+// rejectedRows are the items that the outcome of a batch record rejects, each with
+// its reason.
+func rejectedRows(o *record.Outcome) (*rowset, error) {
+	rs := &rowset{cols: []string{"item", "reason"}}
+	err := o.RejectedItems(math.MaxInt32, func(i int, why record.Reason) {
+		rs.rows = append(rs.rows, []any{int64(i), why.String()})
+	})
+	return rs, err
+}
+
 func transactionObject(ctx context.Context, s *session, d *processors.Decided) (object, error) {
 	outcome, err := record.AppendRecordJSON(nil, &d.Outcome)
 	if err != nil {
 		return nil, err
 	}
-	o := object{{"offset", d.Record.Offset}, {"time", millis(d.Record.TimeMs)}, {"outcome", json.RawMessage(outcome)}}
+	rejected, err := rejectedRows(&d.Outcome.Outcome)
+	if err != nil {
+		return nil, fmt.Errorf("log offset %d: %w", d.Record.Offset, err)
+	}
+	o := object{{"offset", d.Record.Offset}, {"time", millis(d.Record.TimeMs)}, {"rejected_items", rejected}, {"outcome", json.RawMessage(outcome)}}
 	env, body, err := s.Bodies().Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if errors.Is(err, record.ErrUndecodable) || errors.Is(err, record.ErrNewerForm) {
 		return append(o, field{"error", err.Error()}), nil
@@ -355,7 +370,11 @@ func (a *app) transactionAppendCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := a.show(object{{"offset", out.Offset}, {"code", out.Outcome.Code.String()}, {"reason", out.Outcome.Reason.String()}, {"outcome", json.RawMessage(outcome)}}); err != nil {
+				rejected, err := rejectedRows(&out.Outcome)
+				if err != nil {
+					return err
+				}
+				if err := a.show(object{{"offset", out.Offset}, {"code", out.Outcome.Code.String()}, {"reason", out.Outcome.Reason.String()}, {"rejected_items", rejected}, {"outcome", json.RawMessage(outcome)}}); err != nil {
 					return err
 				}
 				if out.Outcome.Code == record.Rejected {
