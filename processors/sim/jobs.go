@@ -69,6 +69,11 @@ func (w *World) jobStep() error {
 	}
 	switch n := w.rng.Intn(10); {
 	case n < 4:
+		if w.opt.Settled && w.rng.Intn(4) > 0 {
+			if err := w.settleSome(m); err != nil {
+				return err
+			}
+		}
 		return w.planSome(m)
 	case n < 7:
 		if len(w.dispatched) == 0 {
@@ -92,6 +97,42 @@ func (w *World) jobStep() error {
 		return w.release(m)
 	case !w.scripted:
 		return w.strikeSome()
+	}
+	return nil
+}
+
+// settleSome lets owners take what is held, and publishes it, as far as a few rounds go.
+func (w *World) settleSome(m *member) error {
+	for range 12 {
+		for _, o := range slices.Clone(w.owners) {
+			if err := o.deliverDecided(1 << 20); err != nil {
+				return err
+			}
+			o.shard.FlushSoon()
+			o.tick()
+			if err := o.wake(); err != nil {
+				return err
+			}
+			for len(o.net.queue) > 0 {
+				o.net.deliver()
+			}
+		}
+		if err := m.apply(1 << 20); err != nil {
+			return err
+		}
+		t, err := m.store.Table(tableName)
+		if err != nil || t == nil {
+			return err
+		}
+		if len(t.Held)+len(t.Requests) > 0 {
+			continue
+		}
+		w.now += 1000
+		m.machine.Tick(w.ctx, w.now)
+		if err := errors.Join(m.machine.Err(), w.arrive(m)); err != nil {
+			return err
+		}
+		return w.upToDate(m)
 	}
 	return nil
 }
