@@ -61,7 +61,16 @@ func (p *Bodies) MapPath(name [16]byte) string {
 	return p.Prefix + "/maps/" + hex.EncodeToString(name[:])
 }
 
-// Get reads a body, or a forwarding map, and checks its length and hash.
+// Map gives a forwarding map, from the store unless it stands in its reference (F23).
+func (p *Bodies) Map(ctx context.Context, r *record.Ref) ([]byte, error) {
+	if r.Inline() {
+		return r.OpenInline()
+	}
+	return p.Get(ctx, r)
+}
+
+// Get reads a body, or a forwarding map that is an object, and checks its length
+// and hash.
 func (p *Bodies) Get(ctx context.Context, r *record.Ref) ([]byte, error) {
 	if r.Length < 0 || r.Length > MaxBody {
 		return nil, fmt.Errorf("%w: %s says %d bytes", ErrBodyAltered, r.Path, r.Length)
@@ -94,6 +103,9 @@ func (p *Bodies) void(partition int32, offset int64, hash record.Hash) (key stri
 // must be gone, and nobody may have applied the record with it: the caller
 // knows. An error wraps ErrNotLost when the object is there, whatever its bytes.
 func (p *Bodies) Void(ctx context.Context, partition int32, offset int64, ref *record.Ref) error {
+	if ref.Inline() {
+		return fmt.Errorf("%w: what stands in the record itself is there with the record", ErrNotLost)
+	}
 	switch _, err := p.Get(ctx, ref); {
 	case err == nil:
 		return fmt.Errorf("%w: %s is there and whole", ErrNotLost, ref.Path)

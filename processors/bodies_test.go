@@ -56,6 +56,17 @@ func TestVoid(t *testing.T) {
 	}
 	voided(1, 7, ref.Hash, true)
 
+	inline, _ := record.InlineMap([]byte("a map"))
+	if err := b.Void(ctx, 1, 7, &inline); !errors.Is(err, processors.ErrNotLost) {
+		t.Errorf("what stands in the record: %v", err)
+	}
+	if m, err := b.Map(ctx, &inline); err != nil || string(m) != "a map" {
+		t.Errorf("what stands in the record is %q, %v", m, err)
+	}
+	if m, err := b.Map(ctx, &ref); err != nil || string(m) != "a body" {
+		t.Errorf("an object is %q, %v", m, err)
+	}
+
 	var keys []string
 	if err := s.List(ctx, "_varve/d/void/", func(i objstore.Info) error { keys = append(keys, i.Key); return nil }); err != nil || len(keys) != 1 {
 		t.Fatalf("%v %v", keys, err)

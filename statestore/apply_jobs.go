@@ -413,7 +413,7 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 			writer = UnsortedWriter
 		}
 	}
-	if x.Sorted && writer == UnsortedWriter { // F23
+	if x.Sorted && writer == UnsortedWriter { // F24
 		return c, record.BadOutputs, nil
 	}
 	for i := range x.Outputs {

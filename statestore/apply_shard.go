@@ -16,7 +16,7 @@ const (
 	ForeignWriter = 1<<24 - 1
 	// AdoptedWriter is that of files of others that an AdoptFiles brought (H14).
 	AdoptedWriter = ForeignWriter - 1
-	// UnsortedWriter is that of files that jobs wrote whose rows do not ascend (F23).
+	// UnsortedWriter is that of files that jobs wrote whose rows do not ascend (F24).
 	UnsortedWriter = AdoptedWriter - 1
 	// MaxFileRows bounds a data file, so that positions fit a 32-bit bitmap
 	// and the key of a vector is 0.
@@ -39,11 +39,11 @@ func FileCounter(id uint64) uint64 { return id & (1<<writerShift - 1) }
 func IsForeign(id uint64) bool { return id>>writerShift >= AdoptedWriter }
 
 // IsUnsorted says that nobody has promised that a file's rows ascend by the key of
-// its table (F23): another program wrote it, or a job of ours that took such a file.
+// its table (F24): another program wrote it, or a job of ours that took such a file.
 func IsUnsorted(id uint64) bool { return id>>writerShift >= UnsortedWriter }
 
 // FirstOutput is the id of a job's first output: first is what the record's outcome
-// says of it, inputs are the files that the job took from a table with a key (F23).
+// says of it, inputs are the files that the job took from a table with a key (F24).
 func FirstOutput(first uint64, inputs []forward.Input) uint64 {
 	if slices.ContainsFunc(inputs, func(in forward.Input) bool { return IsUnsorted(in.File) }) {
 		return FileID(UnsortedWriter, FileCounter(first))

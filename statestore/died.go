@@ -138,30 +138,34 @@ func (r *deathReader) through(file uint64, id jobID, set *roaring.Bitmap) (*roar
 	m := r.open[done.forward.Hash]
 	if m == nil {
 		b, there := r.maps[done.forward.Hash]
-		if !there {
+		if done.forward.Inline() {
+			if b, err = done.forward.OpenInline(); err != nil {
+				return nil, mapFault(&done.forward)
+			}
+		} else if !there {
 			r.needs[done.forward.Hash] = done.forward
 			return roaring.New(), nil
 		}
 		if m, err = forward.Open(bytes.NewReader(b), int64(len(b))); err != nil {
-			return nil, fmt.Errorf("forwarding map %s: %w", done.forward.Path, err)
+			return nil, fmt.Errorf("forwarding map %s: %w", done.forward.Where(), err)
 		}
 		r.open[done.forward.Hash] = m
 	}
 	input := slices.IndexFunc(m.Inputs(), func(in forward.Input) bool { return in.File == file })
 	if input < 0 {
-		return nil, fmt.Errorf("%w: forwarding map %s does not have file %d", ErrCorrupt, done.forward.Path, file)
+		return nil, fmt.Errorf("%w: forwarding map %s does not have file %d", ErrCorrupt, done.forward.Where(), file)
 	}
 	out := roaring.New()
 	if base := m.Inputs()[input].Dead; len(base) > 0 {
 		if out, err = dv.ReadBitmap(bytes.Clone(base)); err != nil {
-			return nil, fmt.Errorf("%w: R of forwarding map %s", ErrCorrupt, done.forward.Path)
+			return nil, fmt.Errorf("%w: R of forwarding map %s", ErrCorrupt, done.forward.Where())
 		}
 		out.And(set)
 	}
 	alive := roaring.AndNot(set, out).ToArray()
 	images, err := m.Rebase(nil, input, alive)
 	if err != nil || len(images) != len(alive) {
-		return nil, fmt.Errorf("%w: forwarding map %s has %d images of %d positions", ErrCorrupt, done.forward.Path, len(images), len(alive))
+		return nil, fmt.Errorf("%w: forwarding map %s has %d images of %d positions", ErrCorrupt, done.forward.Where(), len(images), len(alive))
 	}
 	type at struct {
 		set  *roaring.Bitmap

@@ -3,6 +3,7 @@ package statestore_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -226,6 +227,10 @@ func (s *script) executed(t *testing.T, d *record.Dispatch, item record.Complete
 		text[len(text)/2] ^= 1
 	}
 	hash := record.Hash(sha256.Sum256(text))
+	if form, ok := j.vals["inline"]; ok || j.has["inline"] {
+		item.Map = inlineMap(t, text, form)
+		return item
+	}
 	if j.vals["bad"] != "away" {
 		mapStore.Store(hash, text)
 	}
@@ -237,6 +242,54 @@ func (s *script) executed(t *testing.T, d *record.Dispatch, item record.Complete
 		item.Map.Length = statestore.MaxBody + 1
 	}
 	return item
+}
+
+// inlineMap is a map in its completion, and where form is not empty in another form
+// than the one that is allowed (F23).
+func inlineMap(t *testing.T, text []byte, form string) record.Ref {
+	ref, ok := record.InlineMap(text)
+	if !ok {
+		t.Fatalf("a map of %d bytes", len(text))
+	}
+	at := strings.Index(ref.Path, ",") + 1
+	coded := ref.Path[at:]
+	switch form {
+	case "":
+	case "hash":
+		ref.Hash[0]++
+	case "shorter":
+		ref.Length--
+	case "longer":
+		ref.Length++
+	case "cut-off":
+		ref.Path = ref.Path[:len(ref.Path)-4]
+	case "more":
+		ref.Path += "AAAA"
+	case "line-end":
+		ref.Path = ref.Path[:at] + coded[:8] + "\n" + coded[8:]
+	case "line-end-inside": // as many characters
+		ref.Path = ref.Path[:at] + coded[:8] + "\n" + coded[9:]
+	case "hex":
+		ref.Path = fmt.Sprintf("data:;base16,%X", text)
+	case "typed":
+		ref.Path = "data:application/octet-stream;base64," + coded
+	case "upper":
+		ref.Path = "DATA:;base64," + coded
+	case "plain":
+		ref.Path = "data:," + coded
+	case "padding": // bits that no byte takes are not 0
+		if !strings.HasSuffix(coded, "=") {
+			t.Fatalf("a map of %d bytes needs no padding", len(text))
+		}
+		end := strings.IndexByte(coded, '=')
+		ref.Path = ref.Path[:at] + coded[:end-1] + string(coded[end-1]+1) + coded[end:]
+	case "large": // what may be an object may not be inline
+		text = append(text, make([]byte, record.MaxInlineMap)...)
+		ref = record.Ref{Path: "data:;base64," + base64.StdEncoding.EncodeToString(text), Length: int64(len(text)), Hash: sha256.Sum256(text)}
+	default:
+		t.Fatalf("inline=%s", form)
+	}
+	return ref
 }
 
 func releaseFrom(a *args) *record.ReleaseJob {

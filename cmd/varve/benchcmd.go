@@ -16,7 +16,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var works []string
 	long := "Runs a named work with something plain beside it, and prints its set-up, its\n" +
 		"figure and the ratio of both. Trust the ratio: other processes move the figure.\n" +
-		"Figures per cpu-s count the processor time of the measured processes alone. Scale and\n" +
+		"Figures per cpu-s count the processor time of the measured processes alone. Scale, move and\n" +
 		"steady judge themselves: exit code 1 tells that what must not grow grew.\n"
 	for _, w := range bench.Works() {
 		works = append(works, w.Name)

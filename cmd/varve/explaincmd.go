@@ -215,7 +215,7 @@ func (e *explainer) completed(ctx context.Context, line explained, o *record.Out
 		}
 		plan := c.Items[i].Job.Plan
 		for _, f := range c.Items[i].Outputs {
-			// One counter numbers both kinds of outputs (F23): a block names one of the two.
+			// One counter numbers both kinds of outputs (F24): a block names one of the two.
 			name, file, unsorted := schemas.JobFileName(f.Name), id, statestore.FileID(statestore.UnsortedWriter, statestore.FileCounter(id))
 			id++
 			if err := e.file(ctx, line, name, func(l *explained) {

@@ -50,7 +50,17 @@ func kindOfFile(rel string) string {
 // VARVE_EVERY_BYTE=1 tries every file, else the newest of each kind.
 func TestFlippedBits(t *testing.T) {
 	data := threeLoads(t)
-	run(t, "compact", "t", "--data", data)
+	r := rand.New(rand.NewPCG(1, 2))
+	// Rows that take turns by chance: their map is too large to stand in a record (F23).
+	const more = 1000
+	var loads [2]strings.Builder
+	for id := range 10_000 {
+		fmt.Fprintf(&loads[r.IntN(2)], `{"id":%d,"v":"m"}`+"\n", more+id)
+	}
+	for i := range loads {
+		run(t, "load", "--data", data, "--table", "t", "--format", "rows-json", writeFile(t, "more.jsonl", loads[i].String()))
+	}
+	run(t, "compact", "t", "--data", data, "--strategy", "full")
 	run(t, "delete", "t", "--data", data, "--where", "v = 'f'")
 	run(t, "load", "--data", data, "--table", "t", "--format", "rows-json", writeFile(t, "more.jsonl", `{"id":7,"v":"g"}`+"\n"+`{"id":2,"v":"b3"}`+"\n"))
 	run(t, "checkpoint", "create", "--data", data)
@@ -78,7 +88,6 @@ func TestFlippedBits(t *testing.T) {
 	if len(last) != 11 {
 		t.Fatalf("kinds of files: %v", last)
 	}
-	r := rand.New(rand.NewPCG(1, 2))
 	told := map[string]int{}
 	for i, f := range all {
 		// Some bodies are read by whoever makes snapshots, some by owners of shards, some by nobody.
@@ -134,7 +143,8 @@ func TestFlippedBits(t *testing.T) {
 					if !try("scan", "t", "--data", data) {
 						continue
 					}
-					wantRows(t, scanned(t, data, "t"), "1,aa", "2,b3", "4,d", "5,e", "7,g2", "8,h", "9,i")
+					few := slices.DeleteFunc(scanned(t, data, "t"), func(row string) bool { return strings.HasSuffix(row, ",m") })
+					wantRows(t, few, "1,aa", "2,b3", "4,d", "5,e", "7,g2", "8,h", "9,i")
 				}
 			}
 			if heard {

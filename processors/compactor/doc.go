@@ -15,7 +15,7 @@
 // the outputs in the order of the canonical key (K1); rows of one key in the
 // order of the inputs and then of their positions. A table without key has its
 // inputs one after the other; so does a job of which some input's rows need not ascend,
-// because another program wrote it or one of its like came before it (F23). Two live rows of one key are both kept and counted:
+// because another program wrote it or one of its like came before it (F24). Two live rows of one key are both kept and counted:
 // which one dies is decided by the state, never here. The rows are in the current
 // schema (T1).
 //

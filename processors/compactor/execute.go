@@ -23,6 +23,10 @@ type Executor struct {
 	PlainIntegers bool
 	// Fresh gives names that nobody has used (F5). Default: 128 random bits.
 	Fresh func() [16]byte
+	// InlineMaps is up to how many bytes a forwarding map stands in the completion
+	// instead of an object of its own (F23). Default, and at most:
+	// record.MaxInlineMap. Below 0: none does.
+	InlineMaps int
 }
 
 func (e *Executor) fresh() [16]byte {
@@ -30,6 +34,13 @@ func (e *Executor) fresh() [16]byte {
 		return e.Fresh()
 	}
 	return [16]byte(record.NewRequestID())
+}
+
+func (e *Executor) inlineMaps() int {
+	if e.InlineMaps == 0 {
+		return record.MaxInlineMap
+	}
+	return min(e.InlineMaps, record.MaxInlineMap)
 }
 
 // Done is an executed job: what a CompleteJob says of it, and the metrics of its
@@ -52,7 +63,7 @@ func (e *Executor) Execute(ctx context.Context, d *record.Dispatch, progress fun
 	if err != nil {
 		return nil, err
 	}
-	// What another program wrote may stand in any order, and what comes of it too (F23).
+	// What another program wrote may stand in any order, and what comes of it too (F24).
 	sorted := len(def.Key) > 0 && !slices.ContainsFunc(d.Inputs, func(in record.DispatchInput) bool { return statestore.IsUnsorted(in.File) })
 	done = &Done{Job: record.CompletedJob{Job: d.Job, SchemaID: def.CurrentSchema, Sorted: sorted}}
 	job := &Job{Schema: def.Schema(), TargetBytes: d.TargetBytes, PlainIntegers: e.PlainIntegers, Progress: progress}
@@ -80,26 +91,21 @@ func (e *Executor) Execute(ctx context.Context, d *record.Dispatch, progress fun
 		keys = append(keys, key)
 		return e.Store.Writer(ctx, key)
 	}
-	done.Job.Map.Path = e.Bodies.MapPath(e.fresh())
-	mapFile, err := e.Store.Writer(ctx, done.Job.Map.Path)
-	if err != nil {
-		return nil, fmt.Errorf("write a forwarding map: %w", err)
-	}
+	fwd := &mapFile{ctx: ctx, store: e.Store, path: func() string { return e.Bodies.MapPath(e.fresh()) }, limit: e.inlineMaps()}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, mapFile.Abort())
+			err = errors.Join(err, fwd.abort())
 		}
 	}()
-	job.Map = mapFile
+	job.Map = fwd
 	r, err := Merge(ctx, job)
 	if err != nil {
 		return nil, fmt.Errorf("job %d.%d of table %s: %w", d.Job.Plan, d.Job.Item, d.Table, err)
 	}
-	if err := mapFile.Commit(); err != nil {
-		return nil, fmt.Errorf("write a forwarding map: %w", err)
+	if done.Job.Map, err = fwd.commit(r.MapBytes, r.MapSHA256); err != nil {
+		return nil, err
 	}
 	done.Result = r
-	done.Job.Map.Length, done.Job.Map.Hash = r.MapBytes, r.MapSHA256
 	for i := range r.Outputs {
 		o := &done.Job.Outputs[i]
 		o.Rows, o.Bytes = r.Outputs[i].Rows, r.Outputs[i].Bytes

@@ -45,7 +45,7 @@ func theirPairs(t testing.TB, codec compress.Codec, version int, dict bool, keys
 	return out.Bytes()
 }
 
-// F23: inputs of other programs are written one after the other, whatever their order
+// F24: inputs of other programs are written one after the other, whatever their order
 // and their encodings; a dead row may lack what the schema requires.
 func TestForeignInputs(t *testing.T) {
 	own := pairFile(t, 500, -2, 100, rows.WriteOptions{}) // as a job with such inputs left it

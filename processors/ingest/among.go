@@ -132,7 +132,7 @@ func (p *passage) bare(ctx context.Context, v *standing) (bool, error) {
 }
 
 // isTheirs says that rows of a file may have come with a commit of another writer: it
-// did, or a job took such a file (F23).
+// did, or a job took such a file (F24).
 func isTheirs(file uint64) bool {
 	return file >= statestore.FileID(statestore.ForeignWriter, 0) || statestore.IsUnsorted(file) && !statestore.IsForeign(file)
 }

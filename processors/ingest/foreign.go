@@ -98,7 +98,7 @@ func (s *side) encodeForeign(b []byte, ids []uint64) []byte {
 
 func (s *side) decodeForeign(r *sideReader) {
 	n := r.count()
-	if n == 0 {
+	if n == 0 && !r.numbered {
 		r.bad = errSide
 	}
 	for last := uint64(0); n > 0 && r.bad == nil; n-- {

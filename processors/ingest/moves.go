@@ -79,13 +79,16 @@ func (s *Shard) eachCompleted(ctx context.Context, d *processors.Decided, fn fun
 }
 
 func (s *Shard) openMap(ctx context.Context, ref *record.Ref) (*forward.Map, error) {
-	b, err := s.cfg.Bodies.Get(ctx, ref)
-	if err != nil {
+	b, err := s.cfg.Bodies.Map(ctx, ref)
+	switch {
+	case err != nil && ref.Inline():
+		return nil, err
+	case err != nil:
 		return nil, away(err)
 	}
 	fwd, err := forward.Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
-		return nil, fmt.Errorf("forwarding map %s: %w", ref.Path, err)
+		return nil, fmt.Errorf("forwarding map %s: %w", ref.Where(), err)
 	}
 	return fwd, nil
 }
@@ -282,7 +285,7 @@ func (s *Shard) eachThrough(ctx context.Context, at int64, id uint64, m *moved, 
 	}
 	input := slices.IndexFunc(fwd.Inputs(), func(in forward.Input) bool { return in.File == id })
 	if input < 0 {
-		return fmt.Errorf("forwarding map %s does not have file %d", m.Map.Path, id)
+		return fmt.Errorf("forwarding map %s does not have file %d", m.Map.Where(), id)
 	}
 	images, err := fwd.Rebase(nil, input, set.ToArray())
 	if err != nil {

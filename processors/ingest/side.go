@@ -63,6 +63,7 @@ const (
 	owesForm = 4 // with debts
 	takeForm = 5 // with debts, held files and who is asked
 	pathForm = 6 // with these, and files of other writers
+	mapsForm = 7 // with these, and numbers of maps' paths, where some stand inline
 )
 
 func newSide() *side { return &side{Offset: -1, IndexAt: -1, Files: map[uint64]fileInfo{}} }
@@ -84,6 +85,10 @@ func (s *side) encode() []byte {
 	if len(foreign) > 0 {
 		b[3] = pathForm
 	}
+	var paths mapPaths
+	if s.anyInline() {
+		b[3], paths = mapsForm, mapPaths{}
+	}
 	b = binary.AppendVarint(b, s.Offset)
 	b = binary.AppendVarint(b, s.IndexAt)
 	b = binary.AppendUvarint(b, uint64(len(ids)))
@@ -94,7 +99,7 @@ func (s *side) encode() []byte {
 		b = binary.AppendVarint(b, f.Epoch)
 		b = binary.AppendVarint(b, f.FirstRow)
 		b = append(binary.AppendVarint(b, f.Added), f.Name[:]...)
-		b = appendMoves(b, f.Moved)
+		b = appendMoves(b, f.Moved, paths)
 	}
 	b = binary.AppendUvarint(b, uint64(len(s.Requests)))
 	for i := range s.Requests {
@@ -122,18 +127,18 @@ func (s *side) encode() []byte {
 	if b[3] >= takeForm {
 		b = s.encodeHeld(b)
 	}
-	if b[3] == pathForm {
+	if b[3] >= pathForm {
 		b = s.encodeForeign(b, foreign)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
 func decodeSide(b []byte) (*side, error) {
-	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] < sideForm || b[3] > pathForm ||
+	if len(b) < 8 || !bytes.Equal(b[:3], []byte("vsd")) || b[3] < sideForm || b[3] > mapsForm ||
 		crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
 		return nil, errSide
 	}
-	r := &sideReader{r: bytes.NewReader(b[4 : len(b)-4])}
+	r := &sideReader{r: bytes.NewReader(b[4 : len(b)-4]), numbered: b[3] >= mapsForm}
 	s := newSide()
 	s.Offset = r.varint()
 	s.IndexAt = r.varint()
@@ -173,7 +178,7 @@ func decodeSide(b []byte) (*side, error) {
 	if b[3] >= takeForm && r.bad == nil {
 		s.decodeHeld(r)
 	}
-	if b[3] == pathForm && r.bad == nil {
+	if b[3] >= pathForm && r.bad == nil {
 		s.decodeForeign(r)
 	}
 	if r.bad != nil || r.r.Len() != 0 {

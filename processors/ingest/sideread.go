@@ -10,8 +10,10 @@ import (
 // sideReader reads the parts of a side file. After bad, nothing that it gives
 // means anything.
 type sideReader struct {
-	r   *bytes.Reader
-	bad error
+	r        *bytes.Reader
+	bad      error
+	numbered bool     // the paths of maps are
+	paths    []string // those that were met
 }
 
 func (r *sideReader) varint() int64 {

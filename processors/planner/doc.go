@@ -35,7 +35,7 @@
 //
 // All of them take published, free files of one partition. Files whose rows need not
 // ascend by the table's key, which another program wrote or a job made of such ones, are
-// put together among themselves (F23): with one of them a job's outputs need not ascend
+// put together among themselves (F24): with one of them a job's outputs need not ascend
 // either. A file whose rows are
 // all dead needs no job: the next cut drops it (V7).
 package planner

@@ -2,7 +2,7 @@ package planner
 
 import "testing"
 
-// F23: with one unsorted input a job's outputs need not ascend, so such files are put
+// F24: with one unsorted input a job's outputs need not ascend, so such files are put
 // together among themselves, whatever the strategy.
 func TestUnsortedApart(t *testing.T) {
 	var files []File

@@ -48,7 +48,7 @@ func (r *foreignReader) owed(ctx context.Context, st *statestore.Store, before *
 			break
 		}
 		for i := range needs {
-			if maps[needs[i].Hash], err = r.p.cfg.Bodies.Get(ctx, &needs[i]); err != nil {
+			if maps[needs[i].Hash], err = r.p.cfg.Bodies.Map(ctx, &needs[i]); err != nil {
 				return nil, err
 			}
 		}

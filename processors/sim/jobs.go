@@ -189,8 +189,13 @@ func (w *World) planSome(m *member) error {
 	return w.enqueue(m, p)
 }
 
+// inlineMaps are the executors' limits, by the seed: forwarding maps are objects, all
+// that a world has stand in their completions (F23), or some do.
+var inlineMaps = []int{-1, record.MaxInlineMap, 100}
+
 func (w *World) executor() *compactor.Executor {
-	return &compactor.Executor{Store: w.mem, Bodies: w.bodies, Fresh: func() (name [16]byte) {
+	limit := inlineMaps[w.opt.Seed%int64(len(inlineMaps))]
+	return &compactor.Executor{Store: w.mem, Bodies: w.bodies, InlineMaps: limit, Fresh: func() (name [16]byte) {
 		w.serial++
 		binary.BigEndian.PutUint64(name[:], uint64(w.serial))
 		return name
@@ -201,6 +206,11 @@ func (w *World) execute(d *record.Dispatch) (*compactor.Done, error) {
 	done, err := w.executor().Execute(w.ctx, d, nil)
 	if err != nil {
 		return nil, fmt.Errorf("execute job %d.%d: %w", d.Job.Plan, d.Job.Item, err)
+	}
+	if done.Job.Map.Inline() {
+		w.saw["map inline"]++
+	} else {
+		w.saw["map an object"]++
 	}
 	if done.Result.SameKey > 0 {
 		return nil, fmt.Errorf("job %d.%d has two live rows of one key", d.Job.Plan, d.Job.Item)
@@ -314,7 +324,7 @@ func (m *model) in(s *struckRows, theirs uint64) bool {
 }
 
 // completed notes which files of other writers the rows of jobs' outputs came from, 0:
-// from none, and holds the outputs' ids against F23.
+// from none, and holds the outputs' ids against F24.
 func (m *model) completed(o *record.OutcomeMessage, r *record.CompleteJob) error {
 	rejected, err := o.Outcome.Rejected(len(r.Items))
 	if err != nil {
@@ -326,7 +336,7 @@ func (m *model) completed(o *record.OutcomeMessage, r *record.CompleteJob) error
 			continue
 		}
 		x := &r.Items[i]
-		b, err := m.w.bodies.Get(m.w.ctx, &x.Map)
+		b, err := m.w.bodies.Map(m.w.ctx, &x.Map)
 		if err != nil {
 			return err
 		}
@@ -356,7 +366,7 @@ func (m *model) completed(o *record.OutcomeMessage, r *record.CompleteJob) error
 		if unsorted && !m.w.opt.NoKey {
 			first = statestore.FileID(statestore.UnsortedWriter, next)
 			if x.Sorted {
-				return errors.New("a job with unsorted inputs says that its outputs ascend (F23)")
+				return errors.New("a job with unsorted inputs says that its outputs ascend (F24)")
 			}
 		}
 		for k := range x.Outputs {

@@ -23,6 +23,8 @@ var mutants = []mutant{
 	{"a valueless delete forgets the remembered value", "K2", 10, []edit{{"processors/ingest/flush.go",
 		"live, indexLive, v.row, v.rowID, v.listed = false, false, -1, -1, true",
 		"live, indexLive, v.row, v.rowID, v.listed = false, false, -1, -1, true\n\t\t\t\tv.hasOrd = v.hasOrd && b.batch.HasOrder[at] != 0"}}},
+	{"deleted keys are kept out of the log", "K3", 40, []edit{{"processors/ingest/flush.go",
+		"if v.listed {\n\t\t\t\tc :=", "if false {\n\t\t\t\tc :="}}},
 	{"a late event is taken", "K2", 10, []edit{{"processors/ingest/flush.go",
 		"if o := b.batch.Order[at]; v.hasOrd && o < v.order {",
 		"if o := b.batch.Order[at]; v.hasOrd && o < v.order-5 {"}}},

@@ -91,7 +91,7 @@ var wanted = []string{
 	"state lost", "state went back", "network failed", "store away", "outcome unsent", "letter unsent",
 	"checkpoint shared", "state restored", "index wiped",
 	"accepted PlanJobs", "accepted CompleteJob", "accepted ReleaseJob", "rejected CompleteJob: no job", "rejected PlanJobs: no file",
-	"rejected PlanJobs: file taken", "rejected PlanJobs: not published", "accepted DeletePositions", "row struck", "struck after a job",
+	"rejected PlanJobs: file taken", "rejected PlanJobs: not published", "accepted DeletePositions", "row struck", "struck after a job", "map inline", "map an object",
 	"accepted CollectFiles", "accepted FilesCollected", "rejected CollectFiles: no file", "garbage of kind 1", "garbage of kind 2", "garbage of kind 3",
 	"accepted DeleteWhere", "accepted RowsFound", "rejected RowsFound: no job", "rejected RowsFound: wrong attempt", "row found", "row found while held", "find job done", "find job given up",
 	"accepted Rollback", "rejected Rollback: cut pending", "rejected Rollback: no change", "rows undone", "index made of a rollback",

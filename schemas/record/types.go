@@ -66,7 +66,8 @@ type RequestID [16]byte
 type Hash [32]byte
 
 // Ref names an object by its content: key under the deployment's prefix,
-// length in bytes, SHA-256.
+// length in bytes, SHA-256. A small forwarding map's may hold the bytes themselves
+// (InlineMap).
 type Ref struct {
 	Path   string
 	Length int64

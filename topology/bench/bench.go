@@ -118,6 +118,7 @@ func Works() []Work {
 		{"upsert", "upserts of uniform keys into a table of so many rows", 10_000_000, 20_000, true, runUpsert},
 		{"visible", "from a delete's event to the first fresh read that shows it", 100_000, 2_000, true, runVisible},
 		{"scale", "processor time of one shard, and of four in processes of their own", 4_000_000, 20_000, true, runScale},
+		{"move", "a killed owner's shard of so many keys, until another node has it and has caught up", 10_000_000, 20_000, true, runMove},
 		{"steady", "two hours of updates: memory and files of a table must stay flat", 100_000, 2_000, true, runSteady},
 		{"compact", "a merge of ten sorted files with a tenth of their rows dead", 5_000_000, 20_000, false, runCompact},
 		{"jobs", "compaction jobs through the log, without the work on data", 100_000, 2_000, true, runJobs},

@@ -250,7 +250,8 @@ func forwardingMap(inputs []forward.Input, order []byte) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// writeMaps writes the maps of all jobs, which are the workers' part.
+// writeMaps makes the maps of all jobs, which are the workers' part. As of a worker,
+// those that are small stand in the completions.
 func (o *Options) writeMaps(ctx context.Context, data, deployment string, w *jobsWork, l *jobsLog) (map[uint64]record.Ref, error) {
 	lake, err := o.lake(data)
 	if err != nil {
@@ -287,6 +288,10 @@ func (o *Options) writeMaps(ctx context.Context, data, deployment string, w *job
 			b, err := forwardingMap(in, jobOrder(in))
 			if err != nil {
 				return nil, err
+			}
+			if ref, ok := record.InlineMap(b); ok {
+				refs[in[0].File] = ref
+				continue
 			}
 			var name [16]byte
 			binary.BigEndian.PutUint64(name[:], uint64(t.id))
@@ -420,8 +425,14 @@ func (o *Options) jobs(ctx context.Context, w *jobsWork) (_ []Result, err error)
 	o.Logger.Info("jobs done", "wall_s", wall, "cpu_s", cpu)
 	setup := o.setup(1, "local")
 	setup.Rows = w.jobs
-	setup.Note = fmt.Sprintf("%d jobs of %d inputs and an output on %d references of %d tables; %d jobs a plan, up to %d a completion, a map a job in the store",
-		w.jobs, jobInputs, w.refs, w.tables, jobsPerPlan, jobsPerDone)
+	maps, most := "inline", int64(0)
+	for _, ref := range x.maps {
+		if most = max(most, ref.Length); !ref.Inline() {
+			maps = "in the store"
+		}
+	}
+	setup.Note = fmt.Sprintf("%d jobs of %d inputs and an output on %d references of %d tables; %d jobs a plan, up to %d a completion, a map of %d bytes a job, %s",
+		w.jobs, jobInputs, w.refs, w.tables, jobsPerPlan, jobsPerDone, most, maps)
 	if w.tables > 1 {
 		return []Result{{
 			Bench: w.name, Figure: share, Unit: "of the mean, the slowest table", Better: Higher, Goal: fairShare,

@@ -28,6 +28,8 @@ type nodeSpec struct {
 	Groups           bool
 	NodeID           string
 	SourcePartitions []int32
+	Session          time.Duration // 0: the default one
+	Checkpoints      topology.CheckpointOptions
 	Jobs             topology.JobOptions
 	// Table, if any, is created where needed and ingested: the body of a
 	// CreateTable record.
@@ -57,6 +59,9 @@ type nodeReport struct {
 	Commits int64 // by the sequence number of the newest
 	Jobs    int64 // that are open
 	Settled bool  // the newest snapshot has all that the state has
+	// Horizon is the log offset of the oldest of the shards' index checkpoints,
+	// Checkpoint that of the newest of the state; 0: there is none.
+	Horizon, Checkpoint int64
 }
 
 // RunNode is the process of NodeCommand.
@@ -84,6 +89,7 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	n, err := topology.OpenNode(ctx, topology.NodeOptions{
 		Data: s.Data, Brokers: s.Brokers, Deployment: s.Deployment, Partitions: s.Partitions, Roles: s.Roles, Logger: log,
 		Warehouse: s.Warehouse, Groups: s.Groups, NodeID: s.NodeID, SourcePartitions: s.SourcePartitions, LeaveGroups: true, Jobs: s.Jobs,
+		SessionTimeout: s.Session, Checkpoints: s.Checkpoints,
 	})
 	if err != nil {
 		return err
@@ -169,6 +175,22 @@ func report(ctx context.Context, n *topology.Node, table string, start float64, 
 	}
 	r.Rows, r.Files, r.Vectors, r.Commits = t.Rows-t.Dead, t.Files, t.Vectors, t.Head.Sequence
 	r.Jobs, r.Settled = t.OpenJobs, t.Pending == nil && !t.Changes
+	for i := range t.Shards {
+		if sh := &t.Shards[i]; i == 0 || sh.Index.Path == "" || sh.IndexHorizon < r.Horizon {
+			r.Horizon = sh.IndexHorizon
+			if sh.Index.Path == "" {
+				r.Horizon = 0
+				break
+			}
+		}
+	}
+	status, err := n.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range status.Checkpoints {
+		r.Checkpoint = max(r.Checkpoint, c.Offset)
+	}
 	return r, nil
 }
 
