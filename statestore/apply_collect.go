@@ -301,7 +301,7 @@ func (s *Store) writersOf(t *table) (map[int64]uint32, error) {
 // them.
 func (s *Store) outputNames(t *table) (map[[16]byte]bool, error) {
 	all := map[[16]byte]bool{}
-	for _, writer := range [...]uint32{0, UnsortedWriter} {
+	for _, writer := range OutputWriters {
 		if err := s.namesOf(t, writer, all); err != nil {
 			return nil, err
 		}

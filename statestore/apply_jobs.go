@@ -409,11 +409,11 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 	want, got, writer := int64(0), int64(0), uint32(0)
 	for i := range j.inputs {
 		want += j.inputs[i].rows
-		if t.def.Keyed() && IsUnsorted(j.inputs[i].file) {
-			writer = UnsortedWriter
+		if t.def.Keyed() {
+			writer = outputWriter(writer, j.inputs[i].file)
 		}
 	}
-	if x.Sorted && writer == UnsortedWriter { // F24
+	if x.Sorted && writer != 0 { // F24
 		return c, record.BadOutputs, nil
 	}
 	for i := range x.Outputs {

@@ -110,7 +110,7 @@ func (p *passage) bare(ctx context.Context, v *standing) (bool, error) {
 		return false, nil
 	case v.judged:
 		return v.before != nil, nil
-	case !isTheirs(v.File):
+	case !statestore.FromCommit(v.File):
 		return false, nil
 	}
 	c, read := p.own[v.File]
@@ -131,12 +131,6 @@ func (p *passage) bare(ctx context.Context, v *standing) (bool, error) {
 	return !has, nil
 }
 
-// isTheirs says that rows of a file may have come with a commit of another writer: it
-// did, or a job took such a file (F24).
-func isTheirs(file uint64) bool {
-	return file >= statestore.FileID(statestore.ForeignWriter, 0) || statestore.IsUnsorted(file) && !statestore.IsForeign(file)
-}
-
 // facts notes what an append that took files killed of other writers' rows.
 func (p *passage) facts(ctx context.Context, a *record.AppendRows) error {
 	for i := range a.Deletes {
@@ -155,7 +149,7 @@ func (p *passage) facts(ctx context.Context, a *record.AppendRows) error {
 			p.killed[killed{b.File, it.Next()}] = true
 		}
 		f, known := p.s.side.Files[b.File]
-		if !isTheirs(b.File) || !known || statestore.IsForeign(b.File) && f.Added >= a.RequestFrom || p.s.def.Order.Kind == schemas.OrderNone {
+		if !statestore.FromCommit(b.File) || !known || statestore.IsForeign(b.File) && f.Added >= a.RequestFrom || p.s.def.Order.Kind == schemas.OrderNone {
 			continue
 		}
 		c, err := p.s.readColumns(ctx, f, b.File)

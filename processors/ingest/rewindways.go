@@ -45,8 +45,8 @@ func (w *Rewind) lead(ctx context.Context) error {
 		x := &w.ways[i]
 		leads := false
 		for n := range x.outputs {
-			// One counter numbers both kinds of outputs (F24).
-			for _, writer := range [...]uint32{0, statestore.UnsortedWriter} {
+			// One counter numbers all kinds of outputs (F24).
+			for _, writer := range statestore.OutputWriters {
 				_, known := files[statestore.FileID(writer, statestore.FileCounter(x.First)+uint64(n))]
 				leads = leads || known
 			}

@@ -364,7 +364,10 @@ func (m *model) completed(o *record.OutcomeMessage, r *record.CompleteJob) error
 			}
 		}
 		if unsorted && !m.w.opt.NoKey {
-			first = statestore.FileID(statestore.UnsortedWriter, next)
+			first = statestore.FileID(statestore.UnsortedAdoptedWriter, next)
+			if slices.ContainsFunc(slices.Collect(maps.Keys(from)), func(f uint64) bool { return f != 0 }) {
+				first = statestore.FileID(statestore.UnsortedWriter, next)
+			}
 			if x.Sorted {
 				return errors.New("a job with unsorted inputs says that its outputs ascend (F24)")
 			}
