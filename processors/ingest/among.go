@@ -138,7 +138,11 @@ func (p *passage) givesWay(ctx context.Context, v *standing, changed *bool) (boo
 	} else if !p.gaveWay[v.Key] || !v.present || v.live() || !v.HasOrder || v.judged {
 		return false, nil
 	} // else it died by another path, which the append's maker had not heard of
-	v.end(v.place, p.timeMs)
+	place := v.place
+	if v.carried { // as placeDead has it
+		place = p.s.cfg.TableID
+	}
+	v.end(place, p.timeMs)
 	*changed = true
 	return true, nil
 }
