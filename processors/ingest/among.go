@@ -18,6 +18,47 @@ import (
 // otherwise (H7). What is here keeps them from ending both: between rows that every
 // shard has, what every shard knows decides first.
 
+// askedSince finds the requests between the place of the rows that a commit of another
+// writer brought and that record (H7).
+func (p *passage) askedSince(ctx context.Context, h *heldAdd) error {
+	if p.askedAt == h.Offset {
+		return nil
+	}
+	p.asked, p.askedAt = nil, h.Offset
+	if h.Place == h.Offset || p.s.def.Order.Kind == schemas.OrderNone {
+		return nil // places decide alike everywhere
+	}
+	answers, err := p.s.answers(ctx, h.Place+1, h.Offset)
+	if err != nil {
+		return err
+	}
+	for i := range answers {
+		a := &answers[i]
+		if a.req.TimeMs < h.TimeMs-p.s.def.TombstoneTTLMs {
+			continue // perhaps nobody knows of it any more
+		}
+		k, err := indexKey(p.s.keys, p.s.cfg.Deployment, a.key)
+		if err != nil {
+			return err
+		}
+		if p.asked == nil {
+			p.asked = map[keyindex.Key][]*request{}
+		}
+		p.asked[k] = append(p.asked[k], a.req)
+	}
+	return nil
+}
+
+// deletes says whether a request from after the place of a row ends it.
+func (p *passage) deletes(x *step) bool {
+	for _, r := range p.asked[x.Key] {
+		if !r.HasOrder || !x.HasOrder || x.Order <= r.Order {
+			return true
+		}
+	}
+	return false
+}
+
 // amongThemselves judges the rows of one key that came with one commit of another
 // writer by what that brought alone: one row is left to be judged by what the shard
 // knows. A row without a value gives way to one with a value, whatever becomes of that
@@ -97,7 +138,11 @@ func (p *passage) givesWay(ctx context.Context, v *standing, changed *bool) (boo
 	} else if !p.gaveWay[v.Key] || !v.present || v.live() || !v.HasOrder || v.judged {
 		return false, nil
 	} // else it died by another path, which the append's maker had not heard of
-	v.end(v.place, p.timeMs)
+	place := v.place
+	if v.carried { // as placeDead has it
+		place = p.s.cfg.TableID
+	}
+	v.end(place, p.timeMs)
 	*changed = true
 	return true, nil
 }

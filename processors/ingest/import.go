@@ -366,7 +366,9 @@ type passage struct {
 	gaveWay map[keyindex.Key]bool // keys of those that were in the table before
 
 	steps   []step
-	one     []step                  // of one key, as they are judged
+	one     []step                      // of one key, as they are judged
+	asked   map[keyindex.Key][]*request // by key, those that askedAt has below it
+	askedAt int64
 	own     map[uint64]*fileColumns // ordering values that rows of other writers have of themselves
 	entries []keyindex.Entry        // of keys whose entry changes
 	kills   []killed
@@ -632,6 +634,9 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 	if err != nil {
 		return err
 	}
+	if err := p.askedSince(ctx, h); err != nil {
+		return err
+	}
 	c, err := s.readColumns(ctx, s.side.Files[f.ID], f.ID)
 	if err == nil && int64(c.n) != f.Rows {
 		err = fmt.Errorf("file %d has %d rows, not the %d of its record", f.ID, c.n, f.Rows)
@@ -660,6 +665,12 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 		}
 		if err != nil {
 			return err
+		}
+		if x.theirs && p.deletes(&x) {
+			if !x.dead {
+				p.kills = append(p.kills, killed{f.ID, uint32(i)})
+			}
+			continue
 		}
 		x.Offset = h.Place
 		p.steps = append(p.steps, x)

@@ -418,27 +418,35 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 		}
 	}
 	var added []iceberg.Entry
+	tuples := map[string][]byte{}
+	for _, f := range h.files {
+		tuples[f.entry.File.Path] = f.entry.File.Partition
+	}
+	if w.opt.Partitioned {
+		c.add, c.born = w.parted(c.add), nil
+	}
 	dead := maps.Clone(c.dead)
 	if dead == nil {
 		dead = map[string]*roaring.Bitmap{}
 	}
 	for i, list := range c.add {
 		path := fmt.Sprintf("%s/data/part-%d-%d-other.parquet", m.Location, w.serial, i)
-		n, err := w.writeTheirs(path, list, c.lineage)
+		n, tuple, err := w.writeTheirs(path, list, c.lineage)
 		if err != nil {
 			return err
 		}
+		tuples[path] = tuple
 		if i < len(c.born) && len(c.born[i]) > 0 {
 			dead[path] = roaring.BitmapOf(c.born[i]...)
 		}
 		added = append(added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &t.id, File: iceberg.DataFile{
-			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n,
+			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Partition: tuple, Records: int64(len(list)), Bytes: n,
 		}})
 	}
 	if err := t.manifest(iceberg.Data, added); err != nil {
 		return err
 	}
-	if err := t.vectors(dead); err != nil {
+	if err := t.vectors(dead, tuples); err != nil {
 		return err
 	}
 	count := t.next - first
@@ -492,7 +500,7 @@ func (t *theirCommit) manifest(content iceberg.Content, entries []iceberg.Entry)
 	if len(entries) == 0 {
 		return nil
 	}
-	spec := &schemas.Spec{}
+	spec := &t.w.def.Specs[0]
 	types, err := iceberg.PartitionTypes(spec, t.w.def.Schema())
 	if err != nil {
 		return err
@@ -515,7 +523,7 @@ func (t *theirCommit) manifest(content iceberg.Content, entries []iceberg.Entry)
 	return t.put(l.Path, b)
 }
 
-func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap) error {
+func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap, tuples map[string][]byte) error {
 	if len(dead) == 0 {
 		return nil
 	}
@@ -533,7 +541,7 @@ func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap) error {
 			return err
 		}
 		entries = append(entries, iceberg.Entry{Status: iceberg.Added, SnapshotID: &t.id, File: iceberg.DataFile{
-			Content: iceberg.PositionDeletes, Path: path, Format: iceberg.FormatPuffin, Records: int64(dead[of].GetCardinality()),
+			Content: iceberg.PositionDeletes, Path: path, Format: iceberg.FormatPuffin, Partition: tuples[of], Records: int64(dead[of].GetCardinality()),
 			ReferencedDataFile: &of, ContentOffset: &blob.Offset, ContentSize: &blob.Length,
 		}})
 	}
@@ -550,8 +558,24 @@ func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap) error {
 	return t.manifest(iceberg.Deletes, entries)
 }
 
-// writeTheirs writes a data file, its rows in any order.
-func (w *World) writeTheirs(path string, list []theirRow, lineage bool) (int64, error) {
+// parted divides files so that each has one partition value.
+func (w *World) parted(files [][]theirRow) (out [][]theirRow) {
+	for _, list := range files {
+		by := map[int32][]theirRow{}
+		for _, x := range list {
+			b := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), x.value), buckets)
+			by[b] = append(by[b], x)
+		}
+		for _, b := range slices.Sorted(maps.Keys(by)) {
+			out = append(out, by[b])
+		}
+	}
+	return out
+}
+
+// writeTheirs writes a data file, its rows in any order, and gives its size and
+// partition value.
+func (w *World) writeTheirs(path string, list []theirRow, lineage bool) (int64, []byte, error) {
 	events := make([]event, len(list))
 	var extra rows.Extra
 	for i := range list {
@@ -566,7 +590,7 @@ func (w *World) writeTheirs(path string, list []theirRow, lineage bool) (int64, 
 	}
 	b, err := w.batchOf(events)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	sel := make([]uint32, len(list))
 	for i := range sel {
@@ -574,11 +598,21 @@ func (w *World) writeTheirs(path string, list []theirRow, lineage bool) (int64, 
 	}
 	var out bytes.Buffer
 	if _, err := rows.Write(&out, rows.WriteOptions{Schema: w.def.Schema()}, b, sel, extra); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	key, ok := w.mem.Key(path)
 	if !ok {
-		return 0, fmt.Errorf("%s does not lie in the store", path)
+		return 0, nil, fmt.Errorf("%s does not lie in the store", path)
 	}
-	return int64(out.Len()), w.mem.Create(w.ctx, key, out.Bytes())
+	var tuple []byte
+	if w.opt.Partitioned {
+		enc, err := rows.NewTupleEncoder(w.def.Schema(), &w.def.Specs[0])
+		if err != nil {
+			return 0, nil, err
+		}
+		if tuple, err = enc.Append(nil, b, 0); err != nil {
+			return 0, nil, err
+		}
+	}
+	return int64(out.Len()), tuple, w.mem.Create(w.ctx, key, out.Bytes())
 }

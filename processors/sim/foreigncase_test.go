@@ -278,3 +278,76 @@ func TestGivesWayToALaterRow(t *testing.T) {
 		}
 	}
 }
+
+// H7: a request deletes a key after our newest commit; another writer, who built on that
+// commit, adds a row of it. Every shard has the tombstone of the request, and only the
+// shard of the key knows what else there was: the row goes by the request alone.
+func TestAddedBeneathARequest(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		ask   []int64 // the request's ordering value
+		order int64   // of the row that the other writer adds, 0: none
+		after []int64 // of an event that comes between, if any
+		want  int64   // 0: no row of the key
+	}{
+		{"without a value", nil, 10, nil, 0},
+		{"without a value, and an event after it", nil, 10, []int64{7}, 22},
+		{"without a value, the row has none", nil, 0, nil, 0},
+		{"with a smaller value", []int64{8}, 10, nil, 21},
+		{"with the same value", []int64{10}, 10, nil, 0},
+		{"with a value that was late", []int64{4}, 0, nil, 0},
+	} {
+		for _, shards := range []int{1, 2} {
+			for _, wiped := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d shards, index made anew %t", x.name, shards, wiped), func(t *testing.T) {
+					p := newPlay(t, Options{Keys: 8, Shards: shards, Ordered: true, Foreign: true})
+					var owners []*owner
+					for i := range shards {
+						owners = append(owners, p.running(p.owner(i)))
+					}
+					settle := func() {
+						for range 2 {
+							for _, o := range owners {
+								p.apply()
+								p.decide(o)
+								p.commit(o)
+							}
+						}
+						p.apply()
+						for _, o := range owners {
+							p.decide(o)
+						}
+					}
+					p.up(1, 11, 1)
+					p.up(0, 10, 6)
+					settle()
+					p.del(0)
+					settle()
+					p.publish()
+					p.ask(0, x.ask...)
+					settle()
+					if x.after != nil {
+						p.up(0, 22, x.after...)
+						settle()
+					}
+					p.theirs(func(*theirHead) theirChange {
+						e := event{key: 0, value: 21, order: x.order, hasOrd: x.order > 0}
+						return theirChange{op: "append", add: [][]theirRow{{{event: e}}}}
+					})
+					if wiped {
+						for _, o := range owners {
+							p.wipe(o)
+							p.running(o)
+						}
+					}
+					p.up(1, 31, 2) // so that there is a commit of ours
+					want := map[int]int64{1: 31}
+					if x.want != 0 {
+						want[0] = x.want
+					}
+					p.rest(want, owners...)
+				})
+			}
+		}
+	}
+}

@@ -155,7 +155,15 @@ func (w *World) mainRows() (map[int]row, error) {
 // dead in that commit counts by its value alone.
 func (m *model) amongThemselves(o *record.OutcomeMessage, p int, at int64) []*heldRow {
 	by := map[int][]*heldRow{}
-	for _, x := range m.held[at] {
+	rows := slices.DeleteFunc(slices.Clone(m.held[at]), func(x *heldRow) bool {
+		if !x.theirs || !m.deletedSince(x, at) {
+			return false
+		}
+		m.diedAt[x.value] = o.Offset
+		m.w.saw["row of another writer deleted by a request before it came"]++
+		return true
+	})
+	for _, x := range rows {
 		if x.theirs {
 			by[x.key] = append(by[x.key], x)
 		}
@@ -167,7 +175,7 @@ func (m *model) amongThemselves(o *record.OutcomeMessage, p int, at int64) []*he
 		return -1
 	}
 	var all []*heldRow
-	for _, x := range m.held[at] {
+	for _, x := range rows {
 		list := by[x.key]
 		if len(list) < 2 {
 			all = append(all, x)
@@ -207,4 +215,19 @@ func (m *model) amongThemselves(o *record.OutcomeMessage, p int, at int64) []*he
 		all = append(all, best)
 	}
 	return all
+}
+
+// deletedSince says whether a request from after the place of a row, and before the
+// record that brought it, ends it (H7).
+func (m *model) deletedSince(x *heldRow, at int64) bool {
+	if !m.w.opt.Ordered {
+		return false
+	}
+	for q, r := range m.asked {
+		if q > x.place && q < at && slices.Contains(r.keys, x.key) && m.times[q] >= m.times[at]-m.w.def.TombstoneTTLMs &&
+			(!r.hasOrd || !x.hasOrd || x.order <= r.order) {
+			return true
+		}
+	}
+	return false
 }

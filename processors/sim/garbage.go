@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors/collector"
-	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
@@ -67,7 +66,7 @@ func (m *member) collector() *collector.Collector {
 	if m.gc == nil {
 		m.gc = collector.New(collector.Config{
 			State: m.store, Store: bin{m.w.mem, m.w.gone}, Grace: -1,
-			Catalog: publisher.New(publisher.Config{Store: m.w.mem, Bodies: m.w.bodies, Logger: m.w.logger}),
+			Catalog: m.w.publisher(),
 		})
 	}
 	return m.gc
@@ -119,7 +118,7 @@ func (w *World) deleteCollected(m *member, t *statestore.TableInfo, faulty bool)
 		w.saw["catalog ahead"]++
 		return nil
 	} else if err != nil {
-		if w.behind(m) {
+		if w.behind(m) || w.opt.Foreign && w.cat.Metadata(w.ident()) == nil {
 			return nil
 		}
 		return err
@@ -182,19 +181,28 @@ func (w *World) newest() (newest *record.SnapshotCommitted, builds map[int64]int
 	return newest, builds
 }
 
-// checkRetained: every snapshot that the catalog's newest metadata has can be read,
-// and holds the rows that it held when it was made.
-func (w *World) checkRetained() error {
+// newestMetadata is that of the catalog, nil: there is none.
+func (w *World) newestMetadata() (*iceberg.Metadata, map[int64]int64, error) {
 	newest, builds := w.newest()
+	if w.opt.Foreign {
+		return w.cat.Metadata(w.ident()), builds, nil
+	}
 	if newest == nil {
-		return nil
+		return nil, builds, nil
 	}
 	text, err := w.read(newest.MetadataPath)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	meta, err := iceberg.ParseMetadata(text)
-	if err != nil {
+	return meta, builds, err
+}
+
+// checkRetained: every snapshot that the catalog's newest metadata has can be read,
+// and holds the rows that it held when it was made.
+func (w *World) checkRetained() error {
+	meta, builds, err := w.newestMetadata()
+	if err != nil || meta == nil {
 		return err
 	}
 	for i := range meta.Snapshots {

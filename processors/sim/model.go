@@ -528,13 +528,24 @@ func (m *model) strange(o *record.OutcomeMessage, a *record.AppendRows, k int, a
 		return
 	}
 	c.AbsentDeletes++
-	if v := m.live[k]; v != nil && v.added && v.accepted < at {
+	if v := m.live[k]; v != nil && v.added && v.accepted < at && (v.file == 0 || v.published < at) {
 		// It has taken that row, and is the first to answer.
 		m.diedAt[v.value] = o.Offset
 		m.struck[k] = struckVersion{v, o.Offset}
 		m.tombs[k] = tomb{o.TimeMs, o.Offset, v.accepted}
 		delete(m.live, k)
 		m.w.saw["added row ended by another shard"]++
+	}
+	for rec, all := range m.held {
+		if rec >= at || m.requests[m.w.shardOf(k)] > rec {
+			continue
+		}
+		for _, x := range all { // it has taken them, before the shard of the key
+			if x.key == k && x.died < 0 {
+				x.died = o.Offset
+				m.w.saw["held row ended by another shard"]++
+			}
+		}
 	}
 	if !q.hasOrd && m.entombed(id, a, at) {
 		return

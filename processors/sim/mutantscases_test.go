@@ -23,6 +23,8 @@ var elsewhere = []struct {
 		"typeVersion == 0 || typeVersion > active[version][typ]", "typeVersion == 0"}}},
 	{"a rollback keeps jobs that were done after its target", "G1", "./statestore", []edit{{"statestore/apply_rollback.go",
 		"if j.at > b.to.Build {", "if j.at > b.to.Build+1<<40 {"}}},
+	{"a range whose job a rollback forgot is dead and not out", "G11", "./statestore", []edit{{"statestore/apply_rollback.go",
+		"if p.state == partFree && p.back", "if false && p.back"}}},
 	{"a block on a collected file is rejected", "F15", "./statestore", []edit{{"statestore/apply_shard.go",
 		"case s.aimRows < 0 && owner && to.chunk.collected", "case false && s.aimRows < 0 && owner && to.chunk.collected"}}},
 }

@@ -19,7 +19,7 @@ func init() {
 			"case f.Present && f.HasOrder && (!f.Tombstone() || f.Order >= e.Order):", "case f.Present && f.HasOrder && f.Tombstone() && f.Order >= e.Order:"},
 			{"processors/ingest/rewindrows.go", "case f.Present && !f.Tombstone(): // it", "case false: // it"}}},
 		{"a rollback keeps maps", "G1", 60, []edit{{"statestore/apply_rollback.go",
-			"	c.setJob(f.id, nil)\n	moved, _, err", "	moved, _, err"}}},
+			"	c.setJob(f.id, nil)\n	v :=", "	v :="}}},
 		{"a rollback keeps the newer dead rows", "G1", 60, []edit{{"statestore/apply_rollback.go",
 			"return errors.Join(s.del(key16(keyDead, uint64(t.id), f.id)), s.del(key16(keyVector, uint64(t.id), f.id)))\n	}\n	set, err", "return s.del(key16(keyVector, uint64(t.id), f.id))\n	}\n	set, err"}}},
 		{"a rollback leaves epochs open", "G1", 60, []edit{{"statestore/apply_rollback.go",

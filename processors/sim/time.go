@@ -207,17 +207,9 @@ func (m *model) recall(build int64) error {
 // checkRefs holds the catalog's newest metadata against the tags and expiries that
 // the log accepted, and gives the build offset of the current snapshot.
 func (w *World) checkRefs(m *model) (int64, error) {
-	newest, builds := w.newest()
-	if newest == nil {
-		return -1, nil
-	}
-	text, err := w.read(newest.MetadataPath)
-	if err != nil {
-		return 0, err
-	}
-	meta, err := iceberg.ParseMetadata(text)
-	if err != nil {
-		return 0, err
+	meta, builds, err := w.newestMetadata()
+	if err != nil || meta == nil {
+		return -1, err
 	}
 	tags := map[string]int64{}
 	for i := range meta.Refs {
