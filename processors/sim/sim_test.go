@@ -105,7 +105,7 @@ var wanted = []string{
 	"accepted SplitPartition", "accepted ExtendTree", "rejected PlanJobs: not a leaf", "rejected SplitPartition: file taken", "struck beside what moved", "part of a file moved",
 	"tombstone kept for added files", "accepted AlterSpec", "accepted AdoptFiles", "remembered by a dead row", "forgotten with a compaction",
 	"accepted ForeignSnapshot", "rejected ForeignSnapshot: head moved", "rejected ForeignSnapshot: too old", "row of another writer taken",
-	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "rows of a key in one commit", "row without a value gives way",
+	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "rows of a key in one commit",
 	"row of another writer deleted by a request before it came", "catalog answer lost",
 	"file of another writer compacted", "unsorted output compacted",
 }
