@@ -301,26 +301,36 @@ func (s *Store) writersOf(t *table) (map[int64]uint32, error) {
 // them.
 func (s *Store) outputNames(t *table) (map[[16]byte]bool, error) {
 	all := map[[16]byte]bool{}
-	for base := uint64(0); base <= t.nextOutput>>7; base++ {
+	for _, writer := range OutputWriters {
+		if err := s.namesOf(t, writer, all); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// namesOf finds those whose ids have a writer number.
+func (s *Store) namesOf(t *table, writer uint32, all map[[16]byte]bool) error {
+	for base, last := FileID(writer, 0)>>7, FileID(writer, t.nextOutput)>>7; base <= last; base++ {
 		c := s.cached(chunkKey{t.id, base})
 		if c == nil {
 			b, err := s.stored(key16(keyChunk, uint64(t.id), base))
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if b == nil {
 				continue
 			}
 			c = &chunk{key: chunkKey{t.id, base}}
 			if err := c.decode(b); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		for i := range c.names {
 			all[c.names[i].name] = true
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // knownMetadata are the locations of the manifests, lists and Puffin files that

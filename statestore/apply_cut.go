@@ -595,7 +595,7 @@ func describe(get getter, tableID int64, x *FrozenFile, ordinal uint32) error {
 		x.Path = string(b)
 		return err
 	}
-	if x.ID>>writerShift == 0 {
+	if isOutput(x.ID) {
 		x.Epoch = -1 // the name stands in the record (F5)
 		return nil
 	}

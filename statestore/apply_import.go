@@ -95,8 +95,9 @@ func (s *Store) addGiven(r *Record, t *table, p *record.AddFiles, f *record.Adde
 		return err
 	}
 	id := FileID(0, t.nextOutput)
-	if err := s.enter(r, t, f.Name, p.Metrics, fileEntry{
-		rows: f.Rows, bytes: f.Bytes, tuple: tuple, schema: f.SchemaID, member: len(t.def.Spec(f.SpecID).Fields) > 0,
+	t.nextOutput++
+	if err := s.enterAs(r, t, f.Name, p.Metrics, fileEntry{
+		id: id, rows: f.Rows, bytes: f.Bytes, tuple: tuple, schema: f.SchemaID, member: len(t.def.Spec(f.SpecID).Fields) > 0,
 	}); err != nil {
 		return err
 	}

@@ -164,8 +164,6 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 			return record.FileTaken, nil
 		case f.manifest == 0:
 			return record.NotPublished, nil
-		case IsForeign(f.id):
-			return record.NotSorted, nil
 		case ref.hi == 0:
 			return record.BadRange, nil
 		case ref.state == partMoved:
@@ -343,6 +341,8 @@ type completion struct {
 	job  *openJob
 	m    *forward.Map
 	item *record.CompletedJob
+
+	writer uint32 // of the outputs' ids
 }
 
 // completeJob: F4. All items are checked before anything changes, so that maps
@@ -406,9 +406,15 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 	if t.def.SchemaByID(x.SchemaID) == nil {
 		return c, record.SchemaUnknown, nil
 	}
-	want, got := int64(0), int64(0)
+	want, got, writer := int64(0), int64(0), uint32(0)
 	for i := range j.inputs {
 		want += j.inputs[i].rows
+		if t.def.Keyed() {
+			writer = outputWriter(writer, j.inputs[i].file)
+		}
+	}
+	if x.Sorted && writer != 0 { // F24
+		return c, record.BadOutputs, nil
 	}
 	for i := range x.Outputs {
 		o := &x.Outputs[i]
@@ -448,13 +454,13 @@ func (s *Store) checkCompletion(t *table, p *record.CompleteJob, x *record.Compl
 			return c, record.BadMap, nil
 		}
 	}
-	return completion{id, j, m, x}, record.ReasonNone, nil
+	return completion{id, j, m, x, writer}, record.ReasonNone, nil
 }
 
 // complete swaps the references of a job, installs its map and brings what died
 // since the plan into the outputs (F4, F7).
 func (s *Store) complete(r *Record, t *table, p *record.CompleteJob, c *completion) error {
-	done := doneJob{at: r.Offset, first: FileID(0, t.nextOutput), outputs: int64(len(c.item.Outputs)), inputs: int64(len(c.job.inputs)), forward: c.item.Map}
+	done := doneJob{at: r.Offset, first: FileID(c.writer, t.nextOutput), outputs: int64(len(c.item.Outputs)), inputs: int64(len(c.job.inputs)), forward: c.item.Map}
 	s.effect('C', t.id, c.id.plan, int64(c.id.item), int64(done.first), done.outputs)
 	for i := range c.item.Outputs {
 		if err := s.addOutput(r, t, p, c, &c.item.Outputs[i]); err != nil {
@@ -575,9 +581,10 @@ func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *complet
 	if err != nil {
 		return err
 	}
-	id := FileID(0, t.nextOutput)
-	if err := s.enter(r, t, o.Name, p.Metrics, fileEntry{
-		rows: o.Rows, bytes: o.Bytes, tuple: c.job.tuple, schema: c.item.SchemaID, sequence: c.job.sequence, member: len(t.def.Spec(spec).Fields) > 0,
+	id := FileID(c.writer, t.nextOutput)
+	t.nextOutput++
+	if err := s.enterAs(r, t, o.Name, p.Metrics, fileEntry{
+		id: id, rows: o.Rows, bytes: o.Bytes, tuple: c.job.tuple, schema: c.item.SchemaID, sequence: c.job.sequence, member: len(t.def.Spec(spec).Fields) > 0,
 	}); err != nil || c.job.node == root {
 		return err
 	}
@@ -586,13 +593,6 @@ func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *complet
 		return err
 	}
 	return s.setParts(t, to, id, []part{{hi: o.Rows, node: c.job.node}})
-}
-
-// enter adds a file that no shard wrote, under the next id of those.
-func (s *Store) enter(r *Record, t *table, name [16]byte, metrics *record.Ref, f fileEntry) error {
-	f.id = FileID(0, t.nextOutput)
-	t.nextOutput++
-	return s.enterAs(r, t, name, metrics, f)
 }
 
 // enterAs adds a file that no shard wrote, and that no snapshot lists.

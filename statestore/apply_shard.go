@@ -7,6 +7,7 @@ import (
 
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/forward"
 	"github.com/varve-io/varve/schemas/record"
 )
 
@@ -15,6 +16,12 @@ const (
 	ForeignWriter = 1<<24 - 1
 	// AdoptedWriter is that of files of others that an AdoptFiles brought (H14).
 	AdoptedWriter = ForeignWriter - 1
+	// UnsortedWriter is that of files that jobs wrote whose rows do not ascend, some of
+	// which came with a commit of another writer (F24).
+	UnsortedWriter = AdoptedWriter - 1
+	// UnsortedAdoptedWriter is that of others whose rows do not ascend: some are of files
+	// that an AdoptFiles brought.
+	UnsortedAdoptedWriter = UnsortedWriter - 1
 	// MaxFileRows bounds a data file, so that positions fit a 32-bit bitmap
 	// and the key of a vector is 0.
 	MaxFileRows = 1<<31 - 2
@@ -34,6 +41,44 @@ func FileCounter(id uint64) uint64 { return id & (1<<writerShift - 1) }
 
 // IsForeign says that another program wrote a file: the state has its path.
 func IsForeign(id uint64) bool { return id>>writerShift >= AdoptedWriter }
+
+// IsUnsorted says that nobody has promised that a file's rows ascend by the key of
+// its table (F24): another program wrote it, or a job of ours that took such a file.
+func IsUnsorted(id uint64) bool { return id>>writerShift >= UnsortedAdoptedWriter }
+
+// FromCommit says that rows of a file may have come with a commit of another writer.
+func FromCommit(id uint64) bool {
+	return id>>writerShift == ForeignWriter || id>>writerShift == UnsortedWriter
+}
+
+// OutputWriters are the writer numbers of files that jobs wrote: one counter numbers
+// all of them.
+var OutputWriters = [...]uint32{0, UnsortedWriter, UnsortedAdoptedWriter}
+
+// outputWriter is that of the outputs of a job that took files so far, with one more.
+func outputWriter(so uint32, input uint64) uint32 {
+	switch {
+	case so == UnsortedWriter || FromCommit(input):
+		return UnsortedWriter
+	case IsUnsorted(input):
+		return UnsortedAdoptedWriter
+	}
+	return so
+}
+
+// FirstOutput is the id of a job's first output: first is what the record's outcome
+// says of it, inputs are the files that the job took from a table with a key (F24).
+func FirstOutput(first uint64, inputs []forward.Input) uint64 {
+	writer := uint32(0)
+	for i := range inputs {
+		writer = outputWriter(writer, inputs[i].File)
+	}
+	return FileID(writer, FileCounter(first))
+}
+
+// isOutput says that a job wrote a file, or an AddFiles brought it: its name stands in
+// the state.
+func isOutput(id uint64) bool { return slices.Contains(OutputWriters[:], uint32(id>>writerShift)) }
 
 func isAdopted(id uint64) bool { return id>>writerShift == AdoptedWriter }
 
@@ -66,7 +111,7 @@ func (s *Store) claimShard(r *Record, t *table, c *record.ClaimShard, msg *recor
 	if c.LogStart < 0 || c.Shard.Partition < 0 {
 		return reject(record.SourceRange, 0, c.LogStart), nil
 	}
-	if t.nextWriter >= AdoptedWriter {
+	if t.nextWriter >= UnsortedAdoptedWriter {
 		return reject(record.BadCounter), nil
 	}
 	id := shardID{c.Shard.TopicID, c.Shard.Partition}

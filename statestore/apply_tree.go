@@ -135,7 +135,7 @@ func (g *grower) ref(x *record.SplitItem, at int, cut *cutRef) (record.Reason, e
 	if t.holdsFile(y.File) {
 		return record.FilesHeld, nil
 	}
-	if IsForeign(y.File) {
+	if IsUnsorted(y.File) {
 		return record.NotSorted, nil
 	}
 	parts, err := s.parts(t, c, y.File)

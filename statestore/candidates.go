@@ -88,7 +88,7 @@ func (s *Store) candidates(tableID int64, base uint64, dst []Candidate) (_ []Can
 		}
 		for k := range c.entries {
 			f := &c.entries[k]
-			if f.gone || f.manifest == 0 || c.job(f.id) != nil || IsForeign(f.id) {
+			if f.gone || f.manifest == 0 || c.job(f.id) != nil {
 				continue
 			}
 			if c.parted.has(uint(f.id & 127)) {

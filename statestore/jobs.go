@@ -296,6 +296,23 @@ func (s *Store) openJobs(tableID int64) (all []JobInfo, err error) {
 	})
 }
 
+// JobState says whether a job is open, and whether it was completed: one that is
+// neither was rejected or given up, or the way through it is forgotten (F15).
+func (s *Store) JobState(tableID, plan int64, item int32) (open, done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sound(); err != nil {
+		return false, false, err
+	}
+	id := jobID{plan, item}
+	j, err := s.openJob(tableID, id)
+	if err != nil || j != nil {
+		return j != nil, false, err
+	}
+	d, err := s.doneJob(tableID, id)
+	return false, d != nil, err
+}
+
 func (s *Store) eachOpenJob(tableID int64, fn func(jobID, *openJob) error) error {
 	prefix := key8(keyJob, uint64(tableID))
 	it, err := s.iter(prefix)

@@ -168,7 +168,10 @@ func (s *script) executed(t *testing.T, d *record.Dispatch, item record.Complete
 		order = append(order, bytes.Repeat([]byte{byte(i)}, int(x.Rows))...)
 		inputs = append(inputs, x)
 	}
+	item.Sorted = !slices.ContainsFunc(inputs, func(in forward.Input) bool { return statestore.IsUnsorted(in.File) })
 	switch j.vals["bad"] {
+	case "sorted": // an input's rows need not ascend
+		item.Sorted = true
 	case "file":
 		inputs[0].File++
 	case "dead": // R of another moment

@@ -19,6 +19,7 @@ import (
 	"github.com/varve-io/varve/processors/compactor"
 	"github.com/varve-io/varve/processors/finder"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore/objstore"
 )
 
@@ -430,7 +431,7 @@ func (c *compactors) execute(ctx context.Context, t *jobTask) bool {
 
 // forGood says whether trying a job again cannot help.
 func forGood(err error) bool {
-	for _, is := range []error{compactor.ErrDispatch, finder.ErrDispatch, compactor.ErrNotSorted, compactor.ErrClaim, compactor.ErrJob, objstore.ErrNotFound, processors.ErrBodyAltered} {
+	for _, is := range []error{compactor.ErrDispatch, finder.ErrDispatch, compactor.ErrNotSorted, compactor.ErrClaim, compactor.ErrJob, rows.ErrUnsupported, objstore.ErrNotFound, processors.ErrBodyAltered} {
 		if errors.Is(err, is) {
 			return true
 		}

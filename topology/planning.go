@@ -32,6 +32,7 @@ type planTable struct {
 	warned   string
 	hold     time.Duration
 	until    time.Time // held until then
+	failed   failedInputs
 }
 
 // planning looks for files to compact and asks for jobs. It holds the state for
@@ -96,14 +97,17 @@ func (w *stateWorker) planDue(ctx context.Context, t *statestore.TableInfo, p *p
 	if !policy.Open(now) {
 		return 0, nil
 	}
-	if len(t.Requests) > 0 { // its files are free once they are settled (F1)
+	if len(t.Requests)+len(t.Held) > 0 { // its files are free once they are settled, and taken (F1, H9)
 		return 0, nil
 	}
 	waits, err := w.growTree(ctx, t, &policy)
 	if err != nil && ctx.Err() == nil {
 		w.log.Warn("the table's tree of key ranges is not grown; it is tried again", "table", t.Name, "error", err)
 	}
-	items, next, err := w.planTable(t.ID, policy, p.from, room, waits)
+	if err := w.noteEnded(t.ID, &p.failed, now); err != nil {
+		return 0, err
+	}
+	items, next, err := w.planTable(t, policy, p.from, room, waits, p.failed.leave)
 	if err != nil {
 		return 0, err
 	}
@@ -116,20 +120,27 @@ func (w *stateWorker) planDue(ctx context.Context, t *statestore.TableInfo, p *p
 		}
 		w.log.Info("jobs planned", "table", t.Name, "jobs", len(part), "offset", off)
 		w.waitApplied(ctx, off) // the next look sees these files taken
+		if err := w.notePlanned(t.ID, &p.failed, off, part); err != nil {
+			return 0, err
+		}
 	}
 	return int64(len(items)), nil
 }
 
 // planTable looks at a table's files from an id on and chooses jobs, but none on the
-// leaves that wait to be split.
-func (w *stateWorker) planTable(table int64, policy planner.Policy, from uint64, limit int64, waits map[int64]bool) (items []record.PlanItem, next uint64, err error) {
+// leaves that wait to be split, nor of files that it is to leave alone.
+func (w *stateWorker) planTable(t *statestore.TableInfo, policy planner.Policy, from uint64, limit int64, waits map[int64]bool, without func(file uint64) bool) (items []record.PlanItem, next uint64, err error) {
 	p := planner.New(policy)
+	keyed := t.Definition.Keyed()
 	err = w.read(func() (err error) {
-		next, err = w.store.Candidates(table, from, func(c *statestore.Candidate) bool {
-			if waits[c.Node] {
+		next, err = w.store.Candidates(t.ID, from, func(c *statestore.Candidate) bool {
+			if waits[c.Node] || without(c.ID) {
 				return true
 			}
-			return p.Add(planner.File{ID: c.ID, Lo: c.Lo, Hi: c.Hi, Rows: c.Rows, Bytes: c.Bytes, Dead: c.Dead, Tuple: c.Tuple, Node: c.Node, Record: c.Record})
+			return p.Add(planner.File{
+				ID: c.ID, Lo: c.Lo, Hi: c.Hi, Rows: c.Rows, Bytes: c.Bytes, Dead: c.Dead, Tuple: c.Tuple, Node: c.Node, Record: c.Record,
+				Unsorted: keyed && statestore.IsUnsorted(c.ID),
+			})
 		})
 		return err
 	})
@@ -197,7 +208,7 @@ func (n *Node) Compact(ctx context.Context, table string, strategies []planner.S
 	}
 	out := &Planned{Table: table, Plans: []int64{}}
 	for from := uint64(0); ; {
-		items, next, err := w.planTable(t.ID, policy, from, 1<<40, nil)
+		items, next, err := w.planTable(t, policy, from, 1<<40, nil, func(uint64) bool { return false })
 		if err != nil {
 			return nil, err
 		}

@@ -67,13 +67,13 @@ func (w *stateWorker) planTree(t *statestore.TableInfo, policy *planner.Policy) 
 			p.nodes[0] = &planner.Node{Leaf: true}
 		}
 		if err := w.store.References(t.ID, 0, func(r *statestore.Reference) bool {
-			if statestore.IsForeign(r.File) {
-				return true // nobody has promised that its rows ascend
-			}
 			if n := p.nodes[r.Node]; n != nil && (n.Leaf || !r.Held) {
+				n.Busy = n.Busy || r.Taken || r.Held
+				if statestore.IsUnsorted(r.File) {
+					return true // nobody has promised that its rows ascend
+				}
 				n.Refs++
 				n.Bytes += r.Bytes
-				n.Busy = n.Busy || r.Taken || r.Held
 			}
 			return true
 		}); err != nil {
@@ -114,7 +114,7 @@ func (w *stateWorker) gatherRefs(table int64, p *treePlan) error {
 	taken := 0
 	if err := w.store.References(table, 0, func(r *statestore.Reference) bool {
 		for _, set := range [...]map[int64][]splitter.Ref{p.divide, p.down} {
-			if refs, ok := set[r.Node]; ok && !r.Held && !r.Taken && !statestore.IsForeign(r.File) {
+			if refs, ok := set[r.Node]; ok && !r.Held && !r.Taken && !statestore.IsUnsorted(r.File) {
 				set[r.Node] = append(refs, splitter.Ref{File: r.File, Lo: r.Lo, Hi: r.Hi, Rows: r.Rows})
 				taken++
 			}

@@ -215,7 +215,8 @@ func (e *explainer) completed(ctx context.Context, line explained, o *record.Out
 		}
 		plan := c.Items[i].Job.Plan
 		for _, f := range c.Items[i].Outputs {
-			name, file := schemas.JobFileName(f.Name), id
+			// One counter numbers all kinds of outputs (F24): a block names it as one of them.
+			name, counter := schemas.JobFileName(f.Name), statestore.FileCounter(id)
 			id++
 			if err := e.file(ctx, line, name, func(l *explained) {
 				l.what = "carried over by a job"
@@ -226,7 +227,9 @@ func (e *explainer) completed(ctx context.Context, line explained, o *record.Out
 					if x.file, x.row = name, l.row; x.died > 0 {
 						l.what = "carried over by a job while it died"
 					}
-					e.at[file] = placed{l.row, x}
+					for _, writer := range statestore.OutputWriters {
+						e.at[statestore.FileID(writer, counter)] = placed{l.row, x}
+					}
 				}
 			}); err != nil {
 				return err

@@ -14,7 +14,8 @@
 // positions that were dead when the job was planned (F1). Their live rows go to
 // the outputs in the order of the canonical key (K1); rows of one key in the
 // order of the inputs and then of their positions. A table without key has its
-// inputs one after the other. Two live rows of one key are both kept and counted:
+// inputs one after the other; so does a job of which some input's rows need not ascend,
+// because another program wrote it or one of its like came before it (F24). Two live rows of one key are both kept and counted:
 // which one dies is decided by the state, never here. The rows are in the current
 // schema (T1).
 //
@@ -23,7 +24,7 @@
 // file's data sequence number. An output has the column when some input gives it
 // values. _varve_order is kept where some input has it (K3).
 //
-// An input's rows must ascend by key, also those of a range; where they do not,
+// Any other input's rows must ascend by key, also those of a range; where they do not,
 // the job fails with ErrNotSorted rather than write an output that is not sorted.
 //
 // # Row groups that are copied

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
+	"github.com/varve-io/varve/statestore"
 	"github.com/varve-io/varve/statestore/objstore"
 )
 
@@ -61,9 +63,11 @@ func (e *Executor) Execute(ctx context.Context, d *record.Dispatch, progress fun
 	if err != nil {
 		return nil, err
 	}
-	done = &Done{Job: record.CompletedJob{Job: d.Job, SchemaID: def.CurrentSchema, Sorted: len(def.Key) > 0}}
+	// What another program wrote may stand in any order, and what comes of it too (F24).
+	sorted := len(def.Key) > 0 && !slices.ContainsFunc(d.Inputs, func(in record.DispatchInput) bool { return statestore.IsUnsorted(in.File) })
+	done = &Done{Job: record.CompletedJob{Job: d.Job, SchemaID: def.CurrentSchema, Sorted: sorted}}
 	job := &Job{Schema: def.Schema(), TargetBytes: d.TargetBytes, PlainIntegers: e.PlainIntegers, Progress: progress}
-	if len(def.Key) > 0 {
+	if sorted {
 		if job.Keys, err = rows.NewKeyEncoder(def.Schema(), def.Key); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrDispatch, err)
 		}
@@ -156,7 +160,7 @@ func (e *Executor) open(ctx context.Context, d *record.DispatchInput) (Input, ob
 	}
 	return Input{
 		File: d.File, Name: d.Path, R: object, Size: d.Bytes, Rows: d.Rows, Lo: uint32(d.Lo), Hi: uint32(d.Hi), Dead: dead,
-		FirstRowID: d.FirstRowID, DataSequence: d.Sequence,
+		FirstRowID: d.FirstRowID, DataSequence: d.Sequence, Foreign: statestore.IsForeign(d.File),
 	}, object, nil
 }
 

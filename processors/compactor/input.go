@@ -93,6 +93,9 @@ func openInput(src *Input, j *Job, readAhead int) (*input, error) {
 		return nil, err
 	}
 	want := append([]schemas.Field(nil), j.Schema.Fields...)
+	for i := range want { // the writer still refuses a live row's null
+		want[i].Required = want[i].Required && !src.Foreign
+	}
 	add := func(id int32, name string) int {
 		if !f.Has(id) {
 			return -1

@@ -49,6 +49,8 @@ type Input struct {
 	FirstRowID int64
 	// DataSequence is the file's data sequence number, -1: it has none.
 	DataSequence int64
+	// Foreign: another program wrote it. Its dead rows may lack what the schema requires.
+	Foreign bool
 }
 
 // Sink takes the bytes of one output.
@@ -65,7 +67,7 @@ type Job struct {
 	Inputs []Input
 	// Schema is the table's current one: the outputs have it.
 	Schema *schemas.Schema
-	// Keys is the table's key; nil: it has none.
+	// Keys is the table's key; nil: it has none, or some input's rows may not ascend by it.
 	Keys *rows.KeyEncoder
 	// TargetBytes is the size at which an output ends and the next one begins,
 	// give or take a page of each column. Default: DefaultTargetBytes.

@@ -138,7 +138,11 @@ func (p *passage) givesWay(ctx context.Context, v *standing, changed *bool) (boo
 	} else if !p.gaveWay[v.Key] || !v.present || v.live() || !v.HasOrder || v.judged {
 		return false, nil
 	} // else it died by another path, which the append's maker had not heard of
-	v.end(v.place, p.timeMs)
+	place := v.place
+	if v.carried { // as placeDead has it
+		place = p.s.cfg.TableID
+	}
+	v.end(place, p.timeMs)
 	*changed = true
 	return true, nil
 }
@@ -151,7 +155,7 @@ func (p *passage) bare(ctx context.Context, v *standing) (bool, error) {
 		return false, nil
 	case v.judged:
 		return v.before != nil, nil
-	case !isTheirs(v.File):
+	case !statestore.FromCommit(v.File):
 		return false, nil
 	}
 	c, read := p.own[v.File]
@@ -172,14 +176,11 @@ func (p *passage) bare(ctx context.Context, v *standing) (bool, error) {
 	return !has, nil
 }
 
-// isTheirs says that a file came with a commit of another writer.
-func isTheirs(file uint64) bool { return file >= statestore.FileID(statestore.ForeignWriter, 0) }
-
 // facts notes what an append that took files killed of other writers' rows.
 func (p *passage) facts(ctx context.Context, a *record.AppendRows) error {
 	for i := range a.Deletes {
 		b := &a.Deletes[i]
-		if !statestore.IsForeign(b.File) {
+		if !statestore.IsUnsorted(b.File) {
 			continue
 		}
 		set, err := dv.ReadBitmap(slices.Clone(b.Bitmap))
@@ -193,7 +194,7 @@ func (p *passage) facts(ctx context.Context, a *record.AppendRows) error {
 			p.killed[killed{b.File, it.Next()}] = true
 		}
 		f, known := p.s.side.Files[b.File]
-		if !isTheirs(b.File) || !known || f.Added >= a.RequestFrom || p.s.def.Order.Kind == schemas.OrderNone {
+		if !statestore.FromCommit(b.File) || !known || statestore.IsForeign(b.File) && f.Added >= a.RequestFrom || p.s.def.Order.Kind == schemas.OrderNone {
 			continue
 		}
 		c, err := p.s.readColumns(ctx, f, b.File)

@@ -48,7 +48,8 @@ func (s *Shard) completed(ctx context.Context, d *processors.Decided) error {
 }
 
 // eachCompleted calls fn with the jobs of a CompleteJob that were accepted, and the
-// id of the first output of each.
+// id of the first output of each, for statestore.FirstOutput: what its inputs are
+// stands in its map.
 func (s *Shard) eachCompleted(ctx context.Context, d *processors.Decided, fn func(x *record.CompletedJob, first uint64) error) error {
 	m := &d.Outcome
 	v, err := s.content(ctx, d)
@@ -99,6 +100,7 @@ func (s *Shard) move(ctx context.Context, m *record.OutcomeMessage, j *record.Co
 		return err
 	}
 	mine := false
+	first = statestore.FirstOutput(first, fwd.Inputs())
 	for i := range fwd.Inputs() {
 		in := &fwd.Inputs()[i]
 		if f, ok := s.side.Files[in.File]; ok {

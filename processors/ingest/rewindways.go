@@ -6,11 +6,12 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/statestore"
 )
 
 // way is a job that was completed at the target of a rollback.
 type way struct {
-	moved
+	moved   // First is for statestore.FirstOutput
 	outputs int
 }
 
@@ -44,8 +45,11 @@ func (w *Rewind) lead(ctx context.Context) error {
 		x := &w.ways[i]
 		leads := false
 		for n := range x.outputs {
-			_, known := files[x.First+uint64(n)]
-			leads = leads || known
+			// One counter numbers all kinds of outputs (F24).
+			for _, writer := range statestore.OutputWriters {
+				_, known := files[statestore.FileID(writer, statestore.FileCounter(x.First)+uint64(n))]
+				leads = leads || known
+			}
 		}
 		if !leads {
 			continue
@@ -61,6 +65,7 @@ func (w *Rewind) lead(ctx context.Context) error {
 				f = fileInfo{Epoch: -1, FirstRow: -1}
 			}
 			to := x.moved
+			to.First = statestore.FirstOutput(to.First, fwd.Inputs())
 			to.Lo, to.Hi = in.Lo, in.Hi
 			f.Moved = f.withMove(to)
 			files[in.File] = f

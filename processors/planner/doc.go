@@ -33,6 +33,9 @@
 // Jobs are planned, and leaves split, within the hours of varve.compaction.window,
 // if the table has any.
 //
-// All of them take published, free files of one partition. A file whose rows are
+// All of them take published, free files of one partition. Files whose rows need not
+// ascend by the table's key, which another program wrote or a job made of such ones, are
+// put together among themselves (F24): with one of them a job's outputs need not ascend
+// either. A file whose rows are
 // all dead needs no job: the next cut drops it (V7).
 package planner

@@ -18,11 +18,20 @@ type File struct {
 	Tuple  uint32 // equal for the files of one partition
 	Node   int64  // the leaf
 	Record int64  // offset of the record that added it
+	// Unsorted: its rows need not ascend by the table's key, nor what a job makes of it.
+	Unsorted bool
 }
 
 // apart compares what must be equal for the files of one job.
 func (f *File) apart(o *File) int {
-	return cmp.Or(cmp.Compare(f.Node, o.Node), cmp.Compare(f.Tuple, o.Tuple))
+	return cmp.Or(cmp.Compare(f.Node, o.Node), cmp.Compare(f.Tuple, o.Tuple), cmp.Compare(f.order(), o.order()))
+}
+
+func (f *File) order() int {
+	if f.Unsorted {
+		return 1
+	}
+	return 0
 }
 
 // live is about how many bytes are left of a file once its dead rows are gone.

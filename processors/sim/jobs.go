@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/varve-io/varve/processors/state"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
+	"github.com/varve-io/varve/schemas/forward"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/statestore"
@@ -67,6 +69,11 @@ func (w *World) jobStep() error {
 	}
 	switch n := w.rng.Intn(10); {
 	case n < 4:
+		if w.opt.Settled && w.rng.Intn(4) > 0 {
+			if err := w.settleSome(m); err != nil {
+				return err
+			}
+		}
 		return w.planSome(m)
 	case n < 7:
 		if len(w.dispatched) == 0 {
@@ -90,6 +97,42 @@ func (w *World) jobStep() error {
 		return w.release(m)
 	case !w.scripted:
 		return w.strikeSome()
+	}
+	return nil
+}
+
+// settleSome lets owners take what is held, and publishes it, as far as a few rounds go.
+func (w *World) settleSome(m *member) error {
+	for range 12 {
+		for _, o := range slices.Clone(w.owners) {
+			if err := o.deliverDecided(1 << 20); err != nil {
+				return err
+			}
+			o.shard.FlushSoon()
+			o.tick()
+			if err := o.wake(); err != nil {
+				return err
+			}
+			for len(o.net.queue) > 0 {
+				o.net.deliver()
+			}
+		}
+		if err := m.apply(1 << 20); err != nil {
+			return err
+		}
+		t, err := m.store.Table(tableName)
+		if err != nil || t == nil {
+			return err
+		}
+		if len(t.Held)+len(t.Requests) > 0 {
+			continue
+		}
+		w.now += 1000
+		m.machine.Tick(w.ctx, w.now)
+		if err := errors.Join(m.machine.Err(), w.arrive(m)); err != nil {
+			return err
+		}
+		return w.upToDate(m)
 	}
 	return nil
 }
@@ -269,11 +312,72 @@ type struckRows struct {
 
 // in says whether a version that another writer's file brought, or none, is in the
 // file. A copy of a version is another one.
-func (s *struckRows) in(theirs uint64) bool {
-	if statestore.IsForeign(s.file) {
+func (m *model) in(s *struckRows, theirs uint64) bool {
+	from, job := m.origins[s.file]
+	switch {
+	case job:
+		return from[theirs]
+	case s.file >= statestore.FileID(statestore.ForeignWriter, 0):
 		return theirs == s.file
 	}
 	return theirs == 0
+}
+
+// completed notes which files of other writers the rows of jobs' outputs came from, 0:
+// from none, and holds the outputs' ids against F24.
+func (m *model) completed(o *record.OutcomeMessage, r *record.CompleteJob) error {
+	rejected, err := o.Outcome.Rejected(len(r.Items))
+	if err != nil {
+		return err
+	}
+	next := uint64(o.Outcome.Numbers[2])
+	for i := range r.Items {
+		if rejected[i] {
+			continue
+		}
+		x := &r.Items[i]
+		b, err := m.w.bodies.Map(m.w.ctx, &x.Map)
+		if err != nil {
+			return err
+		}
+		fwd, err := forward.Open(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return err
+		}
+		from := map[uint64]bool{}
+		first, unsorted := next, false
+		for _, in := range fwd.Inputs() {
+			unsorted = unsorted || statestore.IsUnsorted(in.File)
+			was, job := m.origins[in.File]
+			switch {
+			case job:
+				maps.Copy(from, was)
+			case in.File >= statestore.FileID(statestore.ForeignWriter, 0):
+				from[in.File] = true
+			default:
+				from[0] = true
+			}
+			if statestore.IsForeign(in.File) {
+				m.w.saw["file of another writer compacted"]++
+			} else if statestore.IsUnsorted(in.File) {
+				m.w.saw["unsorted output compacted"]++
+			}
+		}
+		if unsorted && !m.w.opt.NoKey {
+			first = statestore.FileID(statestore.UnsortedAdoptedWriter, next)
+			if slices.ContainsFunc(slices.Collect(maps.Keys(from)), func(f uint64) bool { return f != 0 }) {
+				first = statestore.FileID(statestore.UnsortedWriter, next)
+			}
+			if x.Sorted {
+				return errors.New("a job with unsorted inputs says that its outputs ascend (F24)")
+			}
+		}
+		for k := range x.Outputs {
+			m.origins[first+uint64(k)] = from
+		}
+		next += uint64(len(x.Outputs))
+	}
+	return nil
 }
 
 // strikeSome deletes some rows by position, of a file that is live or was.

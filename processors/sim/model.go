@@ -91,6 +91,7 @@ type model struct {
 	// strangers are rows without a value that stand in a shard that their keys are not
 	// of (see strange): their places.
 	strangers map[int]int64
+	origins   map[uint64]map[uint64]bool // by a job's output
 	sequence  int64
 	nextRow   int64
 }
@@ -115,7 +116,7 @@ func newModel(w *World) *model {
 		w: w, live: map[int]*version{}, ord: map[int]int64{}, tombs: map[int]tomb{}, told: map[int]int64{}, last: map[int]int64{}, diedAt: map[int64]int64{}, through: -1, ends: make([]int64, w.opt.Shards),
 		requests: make([]int64, w.opt.Shards), claimed: make([]int64, w.opt.Shards), retired: make([]bool, w.opt.Shards), times: map[int64]int64{},
 		asked: map[int64]asked{}, done: map[int64]bool{}, cuts: map[int64]map[int]*version{}, then: map[int64]remembered{}, refs: map[string]int64{}, expired: map[int64]bool{}, ids: map[int64]int{}, struck: map[int]struckVersion{}, finds: map[int64]*modelFind{},
-		held: map[int64][]*heldRow{}, free: map[int64]bool{}, strangers: map[int]int64{},
+		held: map[int64][]*heldRow{}, free: map[int64]bool{}, strangers: map[int]int64{}, origins: map[uint64]map[uint64]bool{},
 	}
 	for p := range m.requests {
 		m.requests[p] = -1
@@ -194,6 +195,8 @@ func (m *model) fold() error {
 			err = m.committed(o.Offset, r)
 		case *record.AppendRows:
 			err = m.append(o, r)
+		case *record.CompleteJob:
+			err = m.completed(o, r)
 		case *record.DeletePositions:
 			err = m.strike(o, r)
 		case *record.DeleteWhere:
@@ -472,13 +475,13 @@ func (m *model) strike(o *record.OutcomeMessage, r *record.DeletePositions) erro
 	for _, value := range struck.values {
 		for _, all := range m.held {
 			for _, x := range all {
-				if x.value == value && x.died < 0 && struck.in(x.file) {
+				if x.value == value && x.died < 0 && m.in(&struck, x.file) {
 					x.died = o.Offset
 				}
 			}
 		}
 		for _, k := range slices.Sorted(maps.Keys(m.live)) {
-			if m.live[k].value == value && struck.in(m.live[k].file) {
+			if m.live[k].value == value && m.in(&struck, m.live[k].file) {
 				m.struck[k] = struckVersion{m.live[k], o.Offset}
 				m.tombs[k] = tomb{o.TimeMs, o.Offset, m.live[k].accepted}
 				delete(m.live, k)

@@ -74,6 +74,9 @@ var shapes = []struct {
 	{"foreign", Options{Shards: 1, Keys: 16, Steps: 1200, Ordered: true, Requests: true, Jobs: true, Foreign: true, FlushEvery: 4}},
 	{"foreign-crashes", Options{Shards: 2, Keys: 16, Steps: 1200, Ordered: true, Crashes: true, TwoOwners: true, Away: true, Jobs: true, Foreign: true, FlushEvery: 3}},
 	{"foreign-faults", Options{Shards: 2, Keys: 16, Steps: 1200, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Away: true, Jobs: true, Foreign: true, FlushEvery: 3}},
+	{"foreign-jobs", Options{Shards: 1, Keys: 12, Steps: 700, Ordered: true, Requests: true, Jobs: true, Settled: true, Foreign: true, FlushEvery: 3}},
+	{"foreign-jobs-crashes", Options{Shards: 2, Keys: 12, Steps: 1000, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Away: true, Jobs: true, Settled: true, Foreign: true, FlushEvery: 3}},
+	{"adopts-jobs", Options{Shards: 2, Keys: 8, Steps: 700, Ordered: true, Crashes: true, Jobs: true, Settled: true, Imports: true, Adopt: true, FlushEvery: 3}},
 	{"foreign-requests", Options{Shards: 2, Keys: 16, Steps: 1000, Ordered: true, Requests: true, Jobs: true, Foreign: true, Partitioned: true, FlushEvery: 3}},
 	{"foreign-where", Options{Shards: 1, Keys: 16, Steps: 1000, Ordered: true, Jobs: true, Foreign: true, Where: true, FlushEvery: 4}},
 	{"foreign-garbage", Options{Shards: 2, Keys: 16, Steps: 1000, Crashes: true, TwoOwners: true, Requests: true, Jobs: true, Foreign: true, Where: true, Garbage: true, FlushEvery: 3}},
@@ -102,8 +105,9 @@ var wanted = []string{
 	"accepted SplitPartition", "accepted ExtendTree", "rejected PlanJobs: not a leaf", "rejected SplitPartition: file taken", "struck beside what moved", "part of a file moved",
 	"tombstone kept for added files", "accepted AlterSpec", "accepted AdoptFiles", "remembered by a dead row", "forgotten with a compaction",
 	"accepted ForeignSnapshot", "rejected ForeignSnapshot: head moved", "rejected ForeignSnapshot: too old", "row of another writer taken",
-	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "rows of a key in one commit", "row without a value gives way",
+	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "rows of a key in one commit",
 	"row of another writer deleted by a request before it came", "catalog answer lost",
+	"file of another writer compacted", "unsorted output compacted",
 }
 
 func TestSeeds(t *testing.T) {

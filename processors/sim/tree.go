@@ -216,7 +216,7 @@ func (w *World) references(m *member, all []*statestore.FileInfo) (refs []planne
 	}
 	for _, f := range all {
 		if f.Parts == nil {
-			refs = append(refs, planned{f, 0, f.Rows, 0, !f.Gone && !f.Job && f.Published && !inner[0] && !statestore.IsForeign(f.ID)})
+			refs = append(refs, planned{f, 0, f.Rows, 0, !f.Gone && !f.Job && f.Published && !inner[0]})
 		}
 		if !f.Gone && anyMoved(f) {
 			w.saw["part of a file moved"]++

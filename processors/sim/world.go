@@ -58,6 +58,7 @@ type Options struct {
 	Garbage     bool // snapshots expire, and what nothing reaches is deleted
 	Foreign     bool // the catalog is an outside one, and another writer commits to the table
 	Time        bool // snapshots are tagged, expired, and rolled back to
+	Settled     bool // jobs are mostly planned once nothing is held
 	FlushEvery  int  // events that fill a buffer
 	Trace       io.Writer
 }

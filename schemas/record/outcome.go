@@ -83,7 +83,7 @@ const (
 	// Of what waits for the shards to take files that entered by another path (H1).
 	FilesHeld Reason = 58 // number 0: the AddFiles
 	// Of ForeignSnapshot (H2).
-	NotSorted  Reason = 65 // an input of a job that another writer brought: a merge needs rows that ascend
+	NotSorted  Reason = 65 // a reference of a split to a file whose rows need not ascend (F24)
 	BadForeign Reason = 64 // number 0: 1 form, 2 manifests, 3 an added file, 4 a removed one, 5 one that moved, 6 a vector, 7 what manifests list; 1: which
 	// Of the tree of key ranges (F8).
 	NoNode   Reason = 70 // no node of that number, or the root is not what the sender knows
