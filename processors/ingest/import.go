@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore/keyindex"
+	"github.com/varve-io/varve/statestore/objstore"
 )
 
 // Files that enter by another path (H1) are held until every shard has taken
@@ -178,7 +180,7 @@ func (s *Shard) foldHeld(ctx context.Context, m *record.OutcomeMessage, offset i
 			continue // the index has them, and the side file what is owed
 		}
 		h.Folded = false // as it was when the record was folded first
-		p := passage{s: s, until: m.Offset + 1, forgets: 0, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed}
+		p := passage{s: s, until: m.Offset + 1, forgets: 0, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed, fold: true}
 		for _, f := range h.Files {
 			if err := p.read(ctx, h, f); err != nil {
 				return fmt.Errorf("the files added at log offset %d: %w", h.Offset, err)
@@ -259,7 +261,7 @@ func (s *Shard) forgets(from, to int64) int64 {
 // foldTakes folds an accepted append of the shard that took files, answers
 // included.
 func (s *Shard) foldTakes(ctx context.Context, m *record.OutcomeMessage, a *record.AppendRows) error {
-	p := passage{s: s, until: m.Offset, forgets: a.Forgets, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed, unheard: a.RequestTo}
+	p := passage{s: s, until: m.Offset, forgets: a.Forgets, timeMs: m.TimeMs, lookup: s.index.LookupConfirmed, unheard: a.RequestTo, fold: true}
 	if err := p.facts(ctx, a); err != nil {
 		return err
 	}
@@ -375,6 +377,7 @@ type passage struct {
 	counts  record.Counts
 	taken   int
 	keyless int
+	fold    bool // another owner decided it, or the one before
 }
 
 // step is a row of a file, or a request's answer about a key, in the order of the log.
@@ -643,6 +646,9 @@ func (p *passage) read(ctx context.Context, h *heldAdd, f heldPart) error {
 	}
 	if err != nil {
 		if !isAway(err) && int64(roaring.Or(dead, never).GetCardinality()) == f.Rows {
+			if p.fold && errors.Is(err, objstore.ErrNotFound) && (s.blind == 0 || p.until < s.blind) {
+				s.blind = p.until
+			}
 			return nil
 		}
 		return err

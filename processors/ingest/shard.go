@@ -121,6 +121,10 @@ var (
 	// ErrDivided: the source topic was divided anew: whoever owns the shard next
 	// begins with another index (A6).
 	ErrDivided = errors.New("the source topic was divided anew; the shard begins again")
+	// ErrOvertaken: the index began below what its shard's checkpoints are complete to,
+	// and met the lack of what was collected since (G7). A new owner begins with the
+	// newest checkpoint.
+	ErrOvertaken = errors.New("the shard's index began below its horizon; it begins again from the newest checkpoint")
 	// ErrNoBase: the shard's folder has not the index that Inherit makes, or lost it.
 	ErrNoBase = errors.New("the shard has no index of what the topic's shards knew when it was divided anew")
 	// ErrDropped: the table is gone.
@@ -170,6 +174,9 @@ type Shard struct {
 	sourceEnd  int64  // end of the last append made (in flight included)
 	requestEnd int64
 	framing    uint64
+	// blind is the log offset of the first take that was folded without a file that
+	// is not there and has no live row, 0: there was none.
+	blind      int64
 	position   int64 // next source offset to read
 	generation int64 // rises whenever the source must be read from SourceFrom again
 
@@ -760,6 +767,10 @@ func (s *Shard) claimed(d *processors.Decided) error {
 		return fmt.Errorf("the claim was %s: %s", o.Code, o.Reason)
 	}
 	n := o.Numbers
+	if s.blind > 0 && s.blind < n[record.ClaimIndexHorizon] {
+		// Its keys are remembered by whoever took them: it was collected since (G7).
+		return fmt.Errorf("%w: log offset %d was folded without a file that was collected since, the horizon is %d; %w", ErrOvertaken, s.blind, n[record.ClaimIndexHorizon], objstore.ErrNotFound)
+	}
 	base := int64(0)
 	if len(n) > record.ClaimBase {
 		base = n[record.ClaimBase]

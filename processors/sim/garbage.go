@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/varve-io/varve/processors/collector"
+	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
@@ -308,11 +309,14 @@ func (o *owner) overtaken(cause error) error {
 		return err
 	}
 	for i := range t.Shards {
-		if sh := &t.Shards[i]; int(sh.Partition) == o.partition && sh.IndexHorizon <= o.shard.Decided() && !sh.Retired {
+		if sh := &t.Shards[i]; int(sh.Partition) == o.partition && sh.IndexHorizon <= o.shard.Decided() && !sh.Retired && !errors.Is(cause, ingest.ErrOvertaken) {
 			return fmt.Errorf("an owner at log offset %d, above its shard's horizon %d: %w", o.shard.Decided(), sh.IndexHorizon, cause)
 		}
 	}
 	o.w.saw["owner overtaken"]++
+	if errors.Is(cause, ingest.ErrOvertaken) {
+		o.w.saw["overtaken at the claim"]++
+	}
 	return o.crash()
 }
 

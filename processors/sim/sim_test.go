@@ -76,7 +76,7 @@ var shapes = []struct {
 	{"foreign-faults", Options{Shards: 2, Keys: 16, Steps: 1200, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Requests: true, Away: true, Jobs: true, Foreign: true, FlushEvery: 3}},
 	{"foreign-jobs", Options{Shards: 1, Keys: 12, Steps: 700, Ordered: true, Requests: true, Jobs: true, Settled: true, Foreign: true, FlushEvery: 3}},
 	{"foreign-jobs-crashes", Options{Shards: 2, Keys: 12, Steps: 1000, Ordered: true, Strings: true, Crashes: true, Disks: true, TwoOwners: true, Away: true, Jobs: true, Settled: true, Foreign: true, FlushEvery: 3}},
-	{"adopts-jobs", Options{Shards: 2, Keys: 8, Steps: 700, Ordered: true, Crashes: true, Jobs: true, Settled: true, Imports: true, Adopt: true, FlushEvery: 3}},
+	{"adopts-jobs", Options{Shards: 2, Keys: 8, Steps: 700, Ordered: true, Crashes: true, Jobs: true, Settled: true, Garbage: true, Imports: true, Adopt: true, FlushEvery: 3}},
 	{"foreign-requests", Options{Shards: 2, Keys: 16, Steps: 1000, Ordered: true, Requests: true, Jobs: true, Foreign: true, Partitioned: true, FlushEvery: 3}},
 	{"foreign-where", Options{Shards: 1, Keys: 16, Steps: 1000, Ordered: true, Jobs: true, Foreign: true, Where: true, FlushEvery: 4}},
 	{"foreign-garbage", Options{Shards: 2, Keys: 16, Steps: 1000, Crashes: true, TwoOwners: true, Requests: true, Jobs: true, Foreign: true, Where: true, Garbage: true, FlushEvery: 3}},
