@@ -94,8 +94,7 @@ func (s *Store) addGiven(r *Record, t *table, p *record.AddFiles, f *record.Adde
 	if err != nil {
 		return err
 	}
-	id := FileID(0, t.nextOutput)
-	t.nextOutput++
+	id := t.nextFile(0)
 	if err := s.enterAs(r, t, f.Name, p.Metrics, fileEntry{
 		id: id, rows: f.Rows, bytes: f.Bytes, tuple: tuple, schema: f.SchemaID, member: len(t.def.Spec(f.SpecID).Fields) > 0,
 	}); err != nil {

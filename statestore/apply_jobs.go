@@ -581,8 +581,7 @@ func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *complet
 	if err != nil {
 		return err
 	}
-	id := FileID(c.writer, t.nextOutput)
-	t.nextOutput++
+	id := t.nextFile(c.writer)
 	if err := s.enterAs(r, t, o.Name, p.Metrics, fileEntry{
 		id: id, rows: o.Rows, bytes: o.Bytes, tuple: c.job.tuple, schema: c.item.SchemaID, sequence: c.job.sequence, member: len(t.def.Spec(spec).Fields) > 0,
 	}); err != nil || c.job.node == root {
@@ -593,6 +592,13 @@ func (s *Store) addOutput(r *Record, t *table, p *record.CompleteJob, c *complet
 		return err
 	}
 	return s.setParts(t, to, id, []part{{hi: o.Rows, node: c.job.node}})
+}
+
+// nextFile is a new id for a file that no shard wrote, with one of OutputWriters.
+func (t *table) nextFile(writer uint32) uint64 {
+	id := FileID(writer, t.nextOutput)
+	t.nextOutput++
+	return id
 }
 
 // enterAs adds a file that no shard wrote, and that no snapshot lists.

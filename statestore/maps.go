@@ -124,28 +124,32 @@ func (s *Store) openInline(ref *record.Ref, whole bool) (m *forward.Map, bad boo
 		s.maps.keep(name, b)
 		return s.openHeld(s.maps.byHash[name], false)
 	}
-	if m, err = forward.Open(bytes.NewReader(b), int64(len(b))); err == nil {
-		m.CacheBlocks = mapBlocks
-		err = m.Check()
-	}
-	return m, err != nil, nil
+	h := &heldMap{bytes: b}
+	h.open(true)
+	return h.parsed, h.err != nil, nil
 }
 
 func (s *Store) openHeld(at *list.Element, whole bool) (m *forward.Map, bad bool, err error) {
 	s.maps.used.MoveToFront(at)
 	h := at.Value.(*heldMap)
+	s.maps.size += h.open(whole)
+	return h.parsed, h.err != nil, nil
+}
+
+// open parses the map, once, and reads all of it, once, if it is to be whole. It says
+// how many bytes more the map takes in memory.
+func (h *heldMap) open(whole bool) (more int64) {
 	if h.parsed == nil && h.err == nil {
 		if h.parsed, h.err = forward.Open(bytes.NewReader(h.bytes), int64(len(h.bytes))); h.err == nil {
 			h.parsed.CacheBlocks = mapBlocks
-			more := h.parsed.Memory()
+			more = h.parsed.Memory()
 			h.size += more
-			s.maps.size += more
 		}
 	}
 	if whole && !h.whole && h.err == nil {
 		h.err, h.whole = h.parsed.Check(), true
 	}
-	return h.parsed, h.err != nil, nil
+	return more
 }
 
 // mapRefInLimits judges where a map is said to lie. One that stands in its reference

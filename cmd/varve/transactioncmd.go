@@ -267,26 +267,28 @@ func (a *app) transactionShowCommand() *cobra.Command {
 	return cmd
 }
 
-// rejectedRows are the items that the outcome of a batch record rejects, each with
-// its reason.
-func rejectedRows(o *record.Outcome) (*rowset, error) {
-	rs := &rowset{cols: []string{"item", "reason"}}
-	err := o.RejectedItems(math.MaxInt32, func(i int, why record.Reason) {
-		rs.rows = append(rs.rows, []any{int64(i), why.String()})
-	})
-	return rs, err
-}
-
-func transactionObject(ctx context.Context, s *session, d *processors.Decided) (object, error) {
-	outcome, err := record.AppendRecordJSON(nil, &d.Outcome)
+// decision is an outcome whole, and the items of a batch record that it rejects, each
+// with its reason.
+func decision(m *record.OutcomeMessage) (object, error) {
+	outcome, err := record.AppendRecordJSON(nil, m)
 	if err != nil {
 		return nil, err
 	}
-	rejected, err := rejectedRows(&d.Outcome.Outcome)
-	if err != nil {
-		return nil, fmt.Errorf("log offset %d: %w", d.Record.Offset, err)
+	rejected := &rowset{cols: []string{"item", "reason"}}
+	if err := m.Outcome.RejectedItems(math.MaxInt32, func(i int, why record.Reason) {
+		rejected.rows = append(rejected.rows, []any{int64(i), why.String()})
+	}); err != nil {
+		return nil, fmt.Errorf("log offset %d: %w", m.Offset, err)
 	}
-	o := object{{"offset", d.Record.Offset}, {"time", millis(d.Record.TimeMs)}, {"rejected_items", rejected}, {"outcome", json.RawMessage(outcome)}}
+	return object{{"rejected_items", rejected}, {"outcome", json.RawMessage(outcome)}}, nil
+}
+
+func transactionObject(ctx context.Context, s *session, d *processors.Decided) (object, error) {
+	decided, err := decision(&d.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	o := append(object{{"offset", d.Record.Offset}, {"time", millis(d.Record.TimeMs)}}, decided...)
 	env, body, err := s.Bodies().Open(ctx, d.Record.Key, d.Record.Header, d.Record.Value)
 	if errors.Is(err, record.ErrUndecodable) || errors.Is(err, record.ErrNewerForm) {
 		return append(o, field{"error", err.Error()}), nil
@@ -366,15 +368,11 @@ func (a *app) transactionAppendCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				outcome, err := record.AppendRecordJSON(nil, &out)
+				decided, err := decision(&out)
 				if err != nil {
 					return err
 				}
-				rejected, err := rejectedRows(&out.Outcome)
-				if err != nil {
-					return err
-				}
-				if err := a.show(object{{"offset", out.Offset}, {"code", out.Outcome.Code.String()}, {"reason", out.Outcome.Reason.String()}, {"rejected_items", rejected}, {"outcome", json.RawMessage(outcome)}}); err != nil {
+				if err := a.show(append(object{{"offset", out.Offset}, {"code", out.Outcome.Code.String()}, {"reason", out.Outcome.Reason.String()}}, decided...)); err != nil {
 					return err
 				}
 				if out.Outcome.Code == record.Rejected {

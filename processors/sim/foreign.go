@@ -423,7 +423,7 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 		tuples[f.entry.File.Path] = f.entry.File.Partition
 	}
 	if w.opt.Partitioned {
-		c.add, c.born = w.parted(c.add), nil
+		c.add, c.born = parted(c.add, func(x *theirRow) int64 { return x.value }), nil
 	}
 	dead := maps.Clone(c.dead)
 	if dead == nil {
@@ -559,12 +559,12 @@ func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap, tuples map[string
 }
 
 // parted divides files so that each has one partition value.
-func (w *World) parted(files [][]theirRow) (out [][]theirRow) {
+func parted[T any](files [][]T, value func(*T) int64) (out [][]T) {
 	for _, list := range files {
-		by := map[int32][]theirRow{}
-		for _, x := range list {
-			b := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), x.value), buckets)
-			by[b] = append(by[b], x)
+		by := map[int32][]T{}
+		for i := range list {
+			b := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), value(&list[i])), buckets)
+			by[b] = append(by[b], list[i])
 		}
 		for _, b := range slices.Sorted(maps.Keys(by)) {
 			out = append(out, by[b])

@@ -160,11 +160,7 @@ func TestWithAndWithoutValue(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s, %d shards, %t", x.name, shards, mine), func(t *testing.T) {
-					p := newPlay(t, Options{Keys: 8, Shards: shards, Ordered: true, Foreign: true})
-					owners := []*owner{p.running(p.owner(0))}
-					if shards == 2 {
-						owners = append(owners, p.running(p.owner(1)))
-					}
+					p, owners := sharedPlay(t, shards)
 					p.up(1, 11, 1)
 					p.up(2, 12, 1)
 					if x.deleted {
@@ -201,6 +197,16 @@ func TestWithAndWithoutValue(t *testing.T) {
 	}
 }
 
+// sharedPlay has an ordered table beside another writer, and an owner of each of its shards.
+func sharedPlay(t *testing.T, shards int) (*play, []*owner) {
+	p := newPlay(t, Options{Keys: 8, Shards: shards, Ordered: true, Foreign: true})
+	var owners []*owner
+	for i := range shards {
+		owners = append(owners, p.running(p.owner(i)))
+	}
+	return p, owners
+}
+
 // H7: a row of another writer without a value stands where a larger value is
 // remembered, and another one of its key comes later: however many shards there are, it
 // gives way, and the newer one stays if what is remembered lets it.
@@ -224,11 +230,7 @@ func TestGivesWayToALaterRow(t *testing.T) {
 		for _, shards := range []int{1, 2} {
 			for _, wiped := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d shards, index made anew %t", x.name, shards, wiped), func(t *testing.T) {
-					p := newPlay(t, Options{Keys: 8, Shards: shards, Ordered: true, Foreign: true})
-					var owners []*owner
-					for i := range shards {
-						owners = append(owners, p.running(p.owner(i)))
-					}
+					p, owners := sharedPlay(t, shards)
 					settle := func() {
 						for range 2 {
 							for _, o := range owners {
@@ -300,11 +302,7 @@ func TestAddedBeneathARequest(t *testing.T) {
 		for _, shards := range []int{1, 2} {
 			for _, wiped := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d shards, index made anew %t", x.name, shards, wiped), func(t *testing.T) {
-					p := newPlay(t, Options{Keys: 8, Shards: shards, Ordered: true, Foreign: true})
-					var owners []*owner
-					for i := range shards {
-						owners = append(owners, p.running(p.owner(i)))
-					}
+					p, owners := sharedPlay(t, shards)
 					settle := func() {
 						for range 2 {
 							for _, o := range owners {

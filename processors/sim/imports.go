@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -98,18 +97,7 @@ func (w *World) neverRows(events []event) ([]event, *roaring.Bitmap) {
 // sorted by key, or those of an AdoptFiles, in any order.
 func (w *World) writeAdded(a *added) error {
 	if w.opt.Partitioned {
-		var parted [][]event
-		for _, events := range a.files {
-			by := map[int32][]event{}
-			for _, e := range events {
-				b := schemas.BucketOf(schemas.HashInt(schemas.Of(schemas.Long), e.value), buckets)
-				by[b] = append(by[b], e)
-			}
-			for _, b := range slices.Sorted(maps.Keys(by)) {
-				parted = append(parted, by[b])
-			}
-		}
-		a.files = parted
+		a.files = parted(a.files, func(e *event) int64 { return e.value })
 	}
 	var body record.RowsBody
 	a.record.Cause = "sim"

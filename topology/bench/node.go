@@ -60,7 +60,8 @@ type nodeReport struct {
 	Jobs    int64 // that are open
 	Settled bool  // the newest snapshot has all that the state has
 	// Horizon is the log offset of the oldest of the shards' index checkpoints,
-	// Checkpoint that of the newest of the state; 0: there is none.
+	// Checkpoint that of the newest of the state; 0: there is none, or the task says
+	// nothing of checkpoints.
 	Horizon, Checkpoint int64
 }
 
@@ -137,7 +138,7 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 		err = n.WaitLoaded(ctx, name, nil)
 	} else {
 		err = waitStop(ctx, n, input, func() error {
-			r, err := report(ctx, n, name, start, began)
+			r, err := report(ctx, n, &s, name, start, began)
 			if err != nil {
 				return err
 			}
@@ -147,14 +148,14 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	r, err := report(ctx, n, name, start, began)
+	r, err := report(ctx, n, &s, name, start, began)
 	if err != nil {
 		return err
 	}
 	return output.Encode(r)
 }
 
-func report(ctx context.Context, n *topology.Node, table string, start float64, began time.Time) (*nodeReport, error) {
+func report(ctx context.Context, n *topology.Node, s *nodeSpec, table string, start float64, began time.Time) (*nodeReport, error) {
 	end, err := cpuSeconds()
 	if err != nil {
 		return nil, err
@@ -175,13 +176,16 @@ func report(ctx context.Context, n *topology.Node, table string, start float64, 
 	}
 	r.Rows, r.Files, r.Vectors, r.Commits = t.Rows-t.Dead, t.Files, t.Vectors, t.Head.Sequence
 	r.Jobs, r.Settled = t.OpenJobs, t.Pending == nil && !t.Changes
+	if s.Checkpoints == (topology.CheckpointOptions{}) { // nobody asks for them
+		return r, nil
+	}
 	for i := range t.Shards {
-		if sh := &t.Shards[i]; i == 0 || sh.Index.Path == "" || sh.IndexHorizon < r.Horizon {
-			r.Horizon = sh.IndexHorizon
-			if sh.Index.Path == "" {
-				r.Horizon = 0
-				break
-			}
+		at := int64(0)
+		if sh := &t.Shards[i]; sh.Index.Path != "" {
+			at = sh.IndexHorizon
+		}
+		if i == 0 || at < r.Horizon {
+			r.Horizon = at
 		}
 	}
 	status, err := n.Status(ctx)
