@@ -349,8 +349,8 @@ func (r *foreignReader) kept(ctx context.Context, before, after *listing) error 
 			}
 			dead.AndNot(was)
 		}
-		if more := r.struck[path]; more != nil {
-			dead.Or(more)
+		if ended := r.struck[path]; ended != nil {
+			dead.Or(ended)
 			delete(r.struck, path)
 		}
 		if !dead.IsEmpty() {
@@ -479,8 +479,8 @@ func (r *foreignReader) added(ctx context.Context, before, after *listing, owes 
 			}
 			x.Vector = r.place(v)
 		}
-		if more := r.struck[path]; more != nil {
-			dead.Or(more)
+		if ended := r.struck[path]; ended != nil {
+			dead.Or(ended)
 		}
 		if owes != nil {
 			more, err := r.pay(ctx, owes, after.files[path])
