@@ -48,6 +48,8 @@ type Finder struct {
 	Schema *schemas.Schema
 	// Unpartitioned says whether a partition spec has no fields.
 	Unpartitioned func(spec int32) bool
+
+	atOnce int // equality deletes in memory; 0: keysAtOnce
 }
 
 // Find adds to each data file's Dead the positions that the delete files end.
@@ -80,7 +82,7 @@ func (f *Finder) Find(ctx context.Context, deletes []*iceberg.Entry, data []Data
 	slices.SortStableFunc(equality, func(a, b *iceberg.Entry) int {
 		return cmp.Or(slices.Compare(a.File.EqualityIDs, b.File.EqualityIDs), cmp.Compare(a.File.SpecID, b.File.SpecID), bytes.Compare(a.File.Partition, b.File.Partition))
 	})
-	p := pass{f: f, data: data}
+	p := pass{f: f, data: data, room: cmp.Or(f.atOnce, keysAtOnce)}
 	for _, e := range equality {
 		if !slices.ContainsFunc(data, func(d Data) bool { return p.applies(e, &d) }) {
 			continue

@@ -23,7 +23,8 @@ type pass struct {
 	f      *Finder
 	data   []Data
 	groups []*group
-	keys   int
+	keys   int // in memory,
+	room   int // and how many may be
 }
 
 // group is the equality deletes of the same columns and scope.
@@ -75,7 +76,7 @@ func (p *pass) take(ctx context.Context, e *iceberg.Entry) (err error) {
 			}
 			g.last[string(key)] = *e.Sequence
 			g.newest = max(g.newest, *e.Sequence)
-			if p.keys < keysAtOnce {
+			if p.keys < p.room {
 				continue
 			}
 			if err := p.end(ctx); err != nil {

@@ -578,6 +578,31 @@ spark.sparkContext.setLogLevel("ERROR")
 	sql(fmt.Sprintf("UPDATE %s SET ver = %d, score = 3, ok = NULL WHERE name = '%s'", table, int64(1)<<42, name))
 	did(map[string]*otherRow{name: {ver: long(1 << 42), score: 3}})
 
+	// Delete files as Flink has them, by Iceberg's own writers: SQL makes none.
+	s.visible(longContext(t), n)
+	name = live(3)
+	if _, refused := spark.do(fmt.Sprintf(`
+j = spark._jvm
+theirs = j.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, %q)
+names = j.java.util.ArrayList()
+names.add("name")
+by = theirs.schema().select(names)
+ids = spark._sc._gateway.new_array(j.int, 1)
+ids[0] = theirs.schema().findField("name").fieldId()
+made = j.org.apache.iceberg.data.GenericAppenderFactory(theirs.schema(), theirs.spec(), ids, by, None)
+out = j.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(theirs.io().newOutputFile(theirs.locationProvider().newDataLocation("equal.parquet")))
+w = made.newEqDeleteWriter(out, j.org.apache.iceberg.FileFormat.PARQUET, None)
+for name in (%q, "nobody"):
+    row = j.org.apache.iceberg.data.GenericRecord.create(by)
+    row.setField("name", name)
+    w.write(row)
+w.close()
+theirs.newRowDelta().addDeletes(w.toDeleteFile()).commit()
+`, table, name)); refused != "" {
+		t.Fatal("Spark: ", refused)
+	}
+	did(map[string]*otherRow{name: nil})
+
 	s.visible(longContext(t), n)
 	sql(fmt.Sprintf("CALL o.system.rewrite_data_files(table => '%s', options => map('rewrite-all', 'true'))", s.f.def.Name),
 		fmt.Sprintf("CALL o.system.rewrite_manifests(table => '%s')", s.f.def.Name))
