@@ -67,8 +67,8 @@ type REST struct {
 
 // Table is what an engine read. Null is nil; every other value is the text of
 // schemas.AppendText: 2024-02-29T13:05:00.000001+00:00, hexadecimal bytes,
-// decimals with their scale, floats in shortest form. Row order is the
-// engine's.
+// decimals with their scale, floats in shortest form; of a struct, list or map
+// that of NestedText. Row order is the engine's.
 type Table struct {
 	Columns []string
 	Rows    [][]*string
