@@ -69,14 +69,16 @@ public class TrinoReader {
     }
 
     static ArrayNode read(DistributedQueryRunner runner, JsonNode req) {
-        String uri = req.get("uri").asText();
+        String uri = req.path("uri").asText("");
         String token = req.path("token").asText("");
         String catalog = catalogs.computeIfAbsent(uri + " " + token + " " + req.path("properties"), key -> {
             String name = "c" + catalogs.size();
             Map<String, String> p = new HashMap<>();
-            p.put("iceberg.catalog.type", "rest");
-            p.put("iceberg.rest-catalog.uri", uri);
-            p.put("fs.hadoop.enabled", "true");
+            if (!uri.isEmpty()) { // else the properties say it all
+                p.put("iceberg.catalog.type", "rest");
+                p.put("iceberg.rest-catalog.uri", uri);
+                p.put("fs.hadoop.enabled", "true");
+            }
             if (!token.isEmpty()) {
                 p.put("iceberg.rest-catalog.security", "OAUTH2");
                 p.put("iceberg.rest-catalog.oauth2.token", token);

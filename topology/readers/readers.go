@@ -50,7 +50,8 @@ type Options struct {
 	// first two columns. iceberg-go, DuckDB, Spark and Trino can.
 	Lineage bool
 	// Properties are the engine's: file IO properties of PyIceberg and
-	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
+	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …), of Trino
+	// those of a catalog: without REST, all of them.
 	Properties map[string]string
 	// Locate, if set, gives iceberg-go the local file of a location; a build
 	// with its S3 driver takes minutes. The Python engines read where it says.
