@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ if engine == "duckdb":
     rows = con.execute(lines).fetchall()
 else:
     tree = ast.parse(lines)
-    names = {}
+    names = {"print": lambda table: table}
     exec(compile(ast.Module(tree.body[:-1], []), "README.md", "exec"), names)
     table = eval(compile(ast.Expression(tree.body[-1].value), "README.md", "eval"), names)
     rows = [list(r.values()) for r in table.to_pylist()]
@@ -108,16 +109,92 @@ func TestAttachLines(t *testing.T) {
 			if strings.Count(lines, "http://127.0.0.1:8181") != 1 {
 				t.Fatalf("README.md has no block %q that names http://127.0.0.1:8181 once", tc.first)
 			}
-			if slices.Contains(readers.Slow, tc.engine) {
-				if chosen := "," + os.Getenv("VARVE_MATRIX") + ","; chosen != ",all," && !strings.Contains(chosen, ","+string(tc.engine)+",") {
-					t.Skipf("%s takes minutes: VARVE_MATRIX=%[1]s or all runs it", tc.engine)
-				}
-			}
-			readers.Need(t, tc.engine)
+			needed(t, tc.engine)
 			got := tc.rows(t, strings.ReplaceAll(lines, "http://127.0.0.1:8181", url))
 			slices.SortFunc(got, slices.Compare[[]string])
 			if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 				t.Errorf("rows %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// needed skips a test of an engine that is not wanted.
+func needed(t *testing.T, e readers.Engine) {
+	t.Helper()
+	if slices.Contains(readers.Slow, e) {
+		if chosen := "," + os.Getenv("VARVE_MATRIX") + ","; chosen != ",all," && !strings.Contains(chosen, ","+string(e)+",") {
+			t.Skipf("%s takes minutes: VARVE_MATRIX=%[1]s or all runs it", e)
+		}
+	}
+	readers.Need(t, e)
+}
+
+// What the demo prints to be pasted elsewhere gives the demo's rows there.
+func TestDemoLines(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "demo")
+	out := run(t, "demo", "--data", data, "--log-level", "warn")
+	_, out, found := strings.Cut(out, "Open it elsewhere\n")
+	if !found {
+		t.Fatal("the demo prints no lines")
+	}
+	lines := func(head string) string {
+		_, block, found := strings.Cut(out, "\n"+head+":\n")
+		block, _, ended := strings.Cut(block, "\n\n")
+		if !found || !ended {
+			t.Fatalf("the demo prints no lines of %s", head)
+		}
+		return strings.ReplaceAll("\n"+block, "\n  ", "\n")
+	}
+	var want, sums [][]string // order and status; status, orders and what they amount to
+	count, cents := map[string]int{}, map[string]int{}
+	for line := range strings.Lines(run(t, "scan", "shop.orders", "--data", data, "--columns", "order_id,status,amount", "--output", "jsonl", "--log-level", "warn")) {
+		var row struct {
+			ID             int `json:"order_id"`
+			Status, Amount string
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, []string{strconv.Itoa(row.ID), row.Status})
+		c, err := strconv.Atoi(strings.Replace(row.Amount, ".", "", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		count[row.Status]++
+		cents[row.Status] += c
+	}
+	for status, n := range count {
+		sums = append(sums, []string{status, strconv.Itoa(n), fmt.Sprintf("%d.%02d", cents[status]/100, cents[status]%100)})
+	}
+	for _, tc := range []struct {
+		engine  readers.Engine
+		head    string
+		rows    func(t *testing.T, lines string) [][]string
+		columns []int
+		want    [][]string
+	}{
+		{readers.DuckDB, "DuckDB 1.5", pastedRows(readers.DuckDB), []int{0, 1, 2}, sums},
+		{readers.PyIceberg, "PyIceberg 0.12", pastedRows(readers.PyIceberg), []int{0, 2}, want},
+		{readers.Spark, "Spark 4.0 with Iceberg 1.10", sparkRows, []int{0, 2}, want},
+	} {
+		t.Run(string(tc.engine), func(t *testing.T) {
+			needed(t, tc.engine)
+			var got [][]string
+			for _, row := range tc.rows(t, lines(tc.head)) {
+				if len(row) <= slices.Max(tc.columns) {
+					continue // the second line of a text that has one
+				}
+				var some []string
+				for _, c := range tc.columns {
+					some = append(some, row[c])
+				}
+				got = append(got, some)
+			}
+			slices.SortFunc(got, slices.Compare[[]string])
+			slices.SortFunc(tc.want, slices.Compare[[]string])
+			if !slices.EqualFunc(got, tc.want, slices.Equal[[]string]) || len(got) == 0 {
+				t.Errorf("rows %q, want %q", got, tc.want)
 			}
 		})
 	}
