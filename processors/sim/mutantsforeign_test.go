@@ -37,7 +37,7 @@ func init() {
 			"if g.last[string(key)] > d.Sequence {", "if g.last[string(key)] >= d.Sequence {"},
 			{"processors/deletefiles/equality.go", "if d.Sequence >= g.newest ||", "if d.Sequence > g.newest ||"},
 			{"processors/deletefiles/equality.go", "return d.Sequence < *e.Sequence &&", "return d.Sequence <= *e.Sequence &&"}}},
-		{"a row that remembers another value comes back", "A7", 600, []edit{{"processors/ingest/import.go",
+		{"a row that remembers another value comes back", "H10", 600, []edit{{"processors/ingest/import.go",
 			"if !f.Present || f.File == x.File && f.Pos == x.Pos {", "if true {"}}},
 	}...)
 }
