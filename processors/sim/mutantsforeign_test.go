@@ -31,8 +31,6 @@ func init() {
 			"dead.AndNot(x)", "_ = x"}}},
 		{"delete files stay", "H15", 60, []edit{{"processors/publisher/manifests.go",
 			"loseFrom(leave[i].manifest, entryIdentity(leave[i].Entry))", "_ = i"}}},
-		{"delete files alone make no snapshot", "H15", 200, []edit{{"statestore/apply_cut.go",
-			"if n == 0 && !lacks && tab.head.Deletes == 0 {", "if n == 0 && !lacks {"}}},
 		{"an equality delete ends rows of its own commit", "H15", 60, []edit{{"processors/deletefiles/equality.go",
 			"if g.last[string(key)] > d.Sequence {", "if g.last[string(key)] >= d.Sequence {"},
 			{"processors/deletefiles/equality.go", "if d.Sequence >= g.newest ||", "if d.Sequence > g.newest ||"},
