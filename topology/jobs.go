@@ -94,6 +94,7 @@ func (x *jobWatch) speed() float64 {
 type jobDesk struct {
 	w          *stateWorker
 	dispatcher state.Dispatcher // of the goroutine that sends
+	room       int              // how much the last message took
 
 	mu      sync.Mutex
 	watched map[record.JobID]*jobWatch
@@ -220,11 +221,10 @@ func (k *jobDesk) read(ctx context.Context, r *jobReader, wait time.Duration) er
 			k.mu.Unlock()
 			return
 		}
-		var t jobTask
-		if t.decode(value) != nil || t.d.Partition != k.w.partition {
+		var d record.JobHead
+		if record.DecodeJobHead(value, &d) != nil || d.Partition != k.w.partition {
 			return
 		}
-		d := t.d
 		k.mu.Lock()
 		if x := k.watched[d.Job]; x != nil && x.notice.TableID == d.TableID && !x.sent {
 			x.sent, x.sentAt = true, time.UnixMilli(timeMs)
@@ -304,7 +304,9 @@ func (k *jobDesk) message(ctx context.Context, n *statestore.JobNotice) ([]byte,
 	if err != nil || d == nil {
 		return nil, err
 	}
-	return record.EncodeDispatch(nil, d)
+	value, err := record.EncodeDispatch(make([]byte, 0, k.room), d)
+	k.room = len(value) + len(value)/8 // the next one mostly fits too
+	return value, err
 }
 
 // jobKey names a job in the jobs topic.
