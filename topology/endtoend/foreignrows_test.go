@@ -691,3 +691,90 @@ func TestForeignDeleteFiles(t *testing.T) {
 	s.holds(n, steps...)
 	s.replayed(n)
 }
+
+// TestForeignDeleteFilesStay: our commits do not come through while other writers'
+// delete files stay, come with a vector, move to another manifest, and leave; a
+// compaction that began before a delete keeps the sequence number from then, so the
+// delete applies to its copies. Nothing comes back, and what the source says
+// meanwhile stands (H13, H15).
+func TestForeignDeleteFilesStay(t *testing.T) {
+	s, n := newOutsideWith(t, topology.NodeOptions{Jobs: quickJobs, Roles: topology.Roles()})
+	ctx := longContext(t)
+	s.load(t, n, 150)
+	s.visible(ctx, n)
+	w := &otherWriter{t: t, s: s}
+	var names []string
+	for name, v := range s.want(nil).keys {
+		if v.row != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	all, same := func(*otherRow) bool { return true }, func(r otherRow) *otherRow { return &r }
+	var steps []foreignStep
+	for round, lineage := range []bool{true, false} {
+		gone := names[8*round : 8*round+4]
+		s.proxy.hold(true)
+		published := s.now(nil).taken // whatever the source says from here is later than what the others do
+		taken := func(deletes int64) {
+			t.Helper()
+			main := s.metadata().Current().ID
+			waitUntil(t, "the log has what the other writers committed", func() bool {
+				info := s.info(n)
+				return info.Head.SnapshotID == main && len(info.Held) == 0 && info.Head.Deletes == deletes
+			})
+			if _, err := n.Produce(ctx, s.f.def.SourceTopic, s.f.partitions, s.f.take(30), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := s.metadata().LastSequence
+		step := func(c func(h *otherHead) change, gone ...string) {
+			t.Helper()
+			w.do(c)
+			rows := map[string]*otherRow{}
+			for _, name := range gone {
+				rows[name] = nil
+			}
+			steps = append(steps, foreignStep{published, rows})
+		}
+		step(func(*otherHead) change { return change{op: "delete", equal: []string{gone[0], "nobody"}} }, gone[0])
+		taken(1)
+		// What the delete ended is copied, and it applies to the copy.
+		step(func(h *otherHead) change {
+			c := w.rewrite(h, "replace", lineage, all, same)
+			c.older, c.renew = &before, true
+			return c
+		})
+		taken(1)
+		stop(t, n)
+		n = start(t, s.o)
+		again := names[8*round+4]
+		step(func(h *otherHead) change {
+			c := w.delete(h, gone[1], again)
+			c.equal = []string{gone[2], again}
+			return c
+		}, gone[1], gone[2], again)
+		taken(2)
+		step(func(*otherHead) change { return change{op: "replace", renew: true} })
+		taken(2)
+		// One that heeds them takes them out.
+		step(func(h *otherHead) change {
+			c := w.rewrite(h, "overwrite", lineage, all, func(r otherRow) *otherRow {
+				if slices.Contains(gone, r.name) || r.name == again {
+					return nil
+				}
+				return &r
+			})
+			c.clear = true
+			return c
+		}, gone[3])
+		taken(0)
+		step(func(*otherHead) change { return change{op: "delete", equal: []string{gone[0], names[8*round+5]}} }, gone[0], names[8*round+5])
+		taken(1)
+		s.proxy.hold(false)
+		s.holds(n, steps...)
+	}
+	s.load(t, n, 100)
+	s.holds(n, steps...)
+	s.replayed(n)
+}
