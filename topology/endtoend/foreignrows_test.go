@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,10 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/varve-io/varve/processors/deletefiles"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
@@ -777,4 +781,83 @@ func TestForeignDeleteFilesStay(t *testing.T) {
 	s.load(t, n, 100)
 	s.holds(n, steps...)
 	s.replayed(n)
+}
+
+// TestForeignDeleteFilesStop: delete files that cannot be taken stop the table, by
+// name and without a key in what is said, and by no more than that: once main is set
+// back, or the file is whole again, the table goes on by itself (H11, H15).
+func TestForeignDeleteFilesStop(t *testing.T) {
+	s, n := newOutside(t)
+	s.load(t, n, 150)
+	ctx := longContext(t)
+	s.visible(ctx, n)
+	w := &otherWriter{t: t, s: s}
+	shown := &schemas.Spec{ID: 1, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "who", Transform: schemas.Identity}}}
+	s.commit(restcat.AddSpec(shown))
+	var written string
+	spoil := func(what func(d *iceberg.DataFile)) change {
+		return change{spoil: func(d *iceberg.DataFile) {
+			written = w.local(d.Path)
+			if what != nil {
+				what(d)
+			}
+		}}
+	}
+	damage := func(whole []byte) {
+		text := slices.Clone(whole)
+		for i := 4; i < 40; i++ {
+			text[i] ^= 0xff
+		}
+		w.must(os.WriteFile(written, text, 0o644))
+	}
+	secret := "nobody-else"
+	for name, c := range map[string]struct {
+		change
+		file func(whole []byte)
+		want string
+	}{
+		"encrypted":           {spoil(func(d *iceberg.DataFile) { d.KeyMetadata = []byte{1} }), nil, "-eq.parquet is encrypted"},
+		"of an unknown field": {spoil(func(d *iceberg.DataFile) { d.EqualityIDs = []int32{77} }), nil, "field id 77"},
+		"elsewhere":           {spoil(func(d *iceberg.DataFile) { d.Path = "file:///elsewhere/d.parquet" }), nil, "/elsewhere/d.parquet does not lie in the warehouse"},
+		"a wrong count":       {spoil(func(d *iceberg.DataFile) { d.Records = 9 }), nil, "has 1 rows, its manifest says 9"},
+		"of a spec that shows a key": {func() change {
+			c := spoil(func(d *iceberg.DataFile) { d.SpecID, d.Partition = 1, schemas.EncodeTuple([][]byte{[]byte(secret)}) })
+			c.of = shown
+			return c
+		}(), nil, "-eq.parquet is a delete file of the partition spec 1, which varve cannot write"},
+		"missing": {spoil(nil), func([]byte) { w.must(os.Remove(written)) }, "-eq.parquet is missing"},
+		"damaged": {spoil(nil), damage, "-eq.parquet: "},
+	} {
+		back := s.metadata().Current().ID
+		c.op, c.equal = "delete", []string{secret}
+		var whole []byte
+		w.before = func() {
+			if c.file != nil {
+				var err error
+				whole, err = os.ReadFile(written)
+				w.must(err)
+				c.file(whole)
+			}
+		}
+		w.do(func(*otherHead) change { return c.change })
+		w.before = nil
+		why := ""
+		waitUntil(t, "the table stops: "+name, func() bool {
+			st, err := n.Status(ctx)
+			w.must(err)
+			why = st.Waiting[s.f.def.Name]
+			return why != ""
+		})
+		if !strings.Contains(why, c.want) || !strings.Contains(why, s.f.def.Name) || !strings.Contains(why, "set branch main back") || strings.Contains(why, secret) {
+			t.Errorf("%s: %s", name, why)
+		}
+		if c.file == nil {
+			s.commit(restcat.SetRef(iceberg.MainBranch, "branch", back, nil))
+		} else {
+			w.must(os.WriteFile(written, whole, 0o644))
+		}
+		s.load(t, n, 20)
+		s.visible(ctx, n)
+	}
+	s.holds(n)
 }

@@ -165,6 +165,9 @@ type change struct {
 	older  *int64                     // the data sequence number of the added files; nil: the commit's
 	renew  bool                       // every manifest is written anew
 	clear  bool                       // the delete files leave
+	// of, if set, is the spec of the delete files, and spoil changes their entries.
+	of    *schemas.Spec
+	spoil func(d *iceberg.DataFile)
 }
 
 // commit makes a change of what was read; another commit meanwhile is a conflict.
@@ -309,6 +312,14 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		deletes = append(deletes, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
 			Content: iceberg.PositionDeletes, Path: path, Format: iceberg.FormatParquet, Records: n, Bytes: int64(out.Len()),
 		}})
+	}
+	if c.of != nil {
+		spec = c.of
+	}
+	for i := range deletes {
+		if c.spoil != nil {
+			c.spoil(&deletes[i].File)
+		}
 	}
 	manifest(iceberg.Deletes, deletes)
 	x := iceberg.Snapshot{ID: id, Sequence: seq, TimestampMs: m.LastUpdatedMs + 1, Operation: c.op, SchemaID: &m.CurrentSchema, FirstRowID: &first}
