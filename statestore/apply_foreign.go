@@ -874,7 +874,7 @@ func (s *Store) back(t *table, c *chunk, x *FrozenFile) error {
 	}
 	f.gone = false
 	c.gone.clear(uint(f.id & 127))
-	c.dead, c.deadKnown = bits128{}, false
+	c.dead.set(uint(f.id & 127))
 	t.totals.Files++
 	t.totals.Rows += f.rows
 	t.totals.Bytes += f.bytes

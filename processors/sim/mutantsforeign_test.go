@@ -31,13 +31,11 @@ func init() {
 			"dead.AndNot(x)", "_ = x"}}},
 		{"delete files stay", "H15", 60, []edit{{"processors/publisher/manifests.go",
 			"loseFrom(leave[i].manifest, entryIdentity(leave[i].Entry))", "_ = i"}}},
-		{"delete files alone make no snapshot", "H15", 200, []edit{{"statestore/apply_cut.go",
-			"if n == 0 && !lacks && tab.head.Deletes == 0 {", "if n == 0 && !lacks {"}}},
 		{"an equality delete ends rows of its own commit", "H15", 60, []edit{{"processors/deletefiles/equality.go",
 			"if g.last[string(key)] > d.Sequence {", "if g.last[string(key)] >= d.Sequence {"},
 			{"processors/deletefiles/equality.go", "if d.Sequence >= g.newest ||", "if d.Sequence > g.newest ||"},
 			{"processors/deletefiles/equality.go", "return d.Sequence < *e.Sequence &&", "return d.Sequence <= *e.Sequence &&"}}},
-		{"a row that remembers another value comes back", "A7", 600, []edit{{"processors/ingest/import.go",
+		{"a row that remembers another value comes back", "H10", 600, []edit{{"processors/ingest/import.go",
 			"if !f.Present || f.File == x.File && f.Pos == x.Pos {", "if true {"}}},
 	}...)
 }

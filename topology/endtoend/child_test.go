@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varve-io/varve/processors/planner"
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/statestore/restclient"
 	"github.com/varve-io/varve/topology"
 )
@@ -38,6 +40,8 @@ type childOrder struct {
 	// Checkpoints of the child's node.
 	Checkpoints topology.CheckpointOptions
 	Remote      *restclient.Options // an outside catalog
+	Garbage     topology.GarbageOptions
+	KillPoints  bool // it takes kill points on its standard input
 }
 
 // workloads are those that a child can be told of by name.
@@ -45,6 +49,14 @@ var workloads = map[string]func() workload{
 	"orders": func() workload { return orders("shop.orders", 40, 2000) },
 	// For tests that share brokers with others.
 	"other-orders": func() workload { return orders("other.orders", 40, 2000) },
+	// For jobs of many rows, all of one partition, and of all files.
+	"steps": func() workload {
+		w := orders("shop.orders", 2000, 1<<30)
+		w.def.Specs, w.def.LastPartitionID = []schemas.Spec{{}}, 999
+		w.def.Properties = []schemas.Property{{Key: planner.PropertyStrategy, Value: string(planner.Full)}}
+		w.def.RetentionCount, w.def.RetentionMs = 8, 1
+		return w
+	},
 	// For runs of many minutes: every snapshot is read in the end.
 	"orders-slow": func() workload {
 		w := orders("shop.orders", 40, 2000)
@@ -72,7 +84,12 @@ func runChild(order string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { // the parent is gone when its end of the pipe is
-		_, err := io.Copy(io.Discard, os.Stdin)
+		var err error
+		if o.KillPoints {
+			err = follow(os.Stdin)
+		} else {
+			_, err = io.Copy(io.Discard, os.Stdin)
+		}
 		fmt.Fprintln(os.Stderr, "child: the parent has gone: ", err)
 		os.Exit(2)
 	}()
@@ -96,7 +113,11 @@ func (o *childOrder) options(log *slog.Logger) topology.NodeOptions {
 	if o.Roles == nil {
 		o.Roles = withoutJobs
 	}
-	return topology.NodeOptions{Data: o.Data, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Roles: o.Roles, Jobs: o.Jobs, Remote: o.Remote,
+	var client topology.ClientOptions
+	if o.KillPoints {
+		client.Hooks = append(client.Hooks, &killHooks{o.Deployment})
+	}
+	return topology.NodeOptions{Data: o.Data, Client: client, Garbage: o.Garbage, Brokers: o.Brokers, Warehouse: o.Warehouse, Deployment: o.Deployment, Partitions: o.Partitions, Checkpoints: o.Checkpoints, Groups: len(o.Brokers) > 0, Roles: o.Roles, Jobs: o.Jobs, Remote: o.Remote,
 		NodeID: o.NodeID, SessionTimeout: o.Session, Logger: log}
 }
 
@@ -121,6 +142,8 @@ type child struct {
 	log   string
 	addr  chan string // the broker's address, once the node is ready
 	ended chan error
+	stdin io.Writer
+	armed chan struct{} // one for each kill point taken
 }
 
 func startChild(t *testing.T, o *childOrder, log string) *child {
@@ -129,7 +152,7 @@ func startChild(t *testing.T, o *childOrder, log string) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{t: t, log: log, addr: make(chan string, 1), ended: make(chan error, 1)}
+	c := &child{t: t, log: log, addr: make(chan string, 1), ended: make(chan error, 1), armed: make(chan struct{}, 1)}
 	c.cmd = exec.Command(os.Args[0], "-test.run=^$")
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(order))
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -149,9 +172,13 @@ func startChild(t *testing.T, o *childOrder, log string) *child {
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.stdin = stdin
 	go func() {
 		defer stdin.Close()
 		for s := bufio.NewScanner(stdout); s.Scan(); {
+			if s.Text() == "armed" {
+				c.armed <- struct{}{}
+			}
 			if addr, ok := strings.CutPrefix(s.Text(), "ready "); ok {
 				c.addr <- addr
 			}

@@ -19,7 +19,7 @@ var quickJobs = topology.JobOptions{PlanEvery: 150 * time.Millisecond, Timeout: 
 // jobCounts are items of a table's records of jobs, as the log decided them.
 type jobCounts struct{ planned, refused, completed, late, released, inputs, outputs int }
 
-func countJobs(ctx context.Context, t *testing.T, n *topology.Node, table string) (c jobCounts) {
+func countJobs(ctx context.Context, t *testing.T, n decidedLog, table string) (c jobCounts) {
 	t.Helper()
 	if err := n.Transactions(ctx, table, 0, func(d *processors.Decided) error {
 		if d.Outcome.Table != table || d.Outcome.Derived {

@@ -12,7 +12,6 @@ import (
 	"github.com/varve-io/varve/processors"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/record"
-	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
 )
 
@@ -191,8 +190,14 @@ type appended struct {
 	offset, seen int64
 }
 
+// decidedLog is a node, or a connection to one.
+type decidedLog interface {
+	Transactions(ctx context.Context, table string, from int64, fn func(*processors.Decided) error) error
+	Bodies() *processors.Bodies
+}
+
 // readHistory reads the decided log of a table: what was accepted.
-func readHistory(ctx context.Context, t testing.TB, n *topology.Node, table string) *history {
+func readHistory(ctx context.Context, t testing.TB, n decidedLog, table string) *history {
 	t.Helper()
 	h := &history{outputs: map[string]bool{}}
 	if err := n.Transactions(ctx, table, 0, func(d *processors.Decided) error {
