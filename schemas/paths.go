@@ -9,7 +9,8 @@ import (
 // DataFileName is the name of a file that ingest writes: what it holds is all
 // in the log, so the path needs no place in a record.
 func DataFileName(tableID, epoch int64, counter uint64) string {
-	b := strconv.AppendInt(nil, tableID, 10)
+	var room [80]byte
+	b := strconv.AppendInt(room[:0], tableID, 10)
 	b = append(b, '-')
 	b = strconv.AppendInt(b, epoch, 10)
 	b = append(b, '-')

@@ -56,7 +56,7 @@ var active = map[uint32]*[256]uint16{
 		record.TypePlanJobs: 1, record.TypeCompleteJob: 1, record.TypeReleaseJob: 1,
 		record.TypeReshard: 1, record.TypeCollectFiles: 1, record.TypeFilesCollected: 1, record.TypeAlterRefs: 1,
 		record.TypeExpireSnapshots: 1, record.TypeRollback: 1, record.TypeDeleteWhere: 1, record.TypeRowsFound: 1,
-		record.TypeAddFiles: 1, record.TypeForeignSnapshot: 1, record.TypeSplitPartition: 1, record.TypeExtendTree: 1, record.TypeAlterSpec: 1, record.TypeCatalogSpecs: 1,
+		record.TypeAddFiles: 1, record.TypeForeignSnapshot: 2, record.TypeSplitPartition: 1, record.TypeExtendTree: 1, record.TypeAlterSpec: 1, record.TypeCatalogSpecs: 1,
 		record.TypeRenumberSpecs: 1, record.TypeCatalogSchemas: 1, record.TypeAdoptFiles: 1,
 	},
 }

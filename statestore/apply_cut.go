@@ -111,6 +111,12 @@ type Known struct {
 	TimestampMs int64   // last-updated-ms
 }
 
+// Makes says whether the commit of this cut makes a snapshot: it has files, or the
+// base lists delete files of other writers, which it takes out (H15).
+func (f *FrozenCut) Makes() bool {
+	return len(f.Files) > 0 || f.Rollback == 0 && f.Head.Deletes > 0
+}
+
 // ShardRange is a shard's source end at the build offset.
 type ShardRange struct {
 	Topic     string
@@ -145,7 +151,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 		}
 		tab.changed = false
 	}
-	if n == 0 && !lacks {
+	if n == 0 && !lacks && tab.head.Deletes == 0 {
 		tab.dirty = true
 		return reject(record.NothingToCut), nil
 	}
@@ -156,7 +162,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 	return accepted(false, r.Offset, int64(n)), nil
 }
 
-const frozenLayout = 3
+const frozenLayout = 4
 
 // freezeHead freezes, beside its n files, everything else that the pending
 // cut's publisher reads, as of this record.
@@ -179,7 +185,7 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	encHead(&e, &tab.head)
 	var expire []int64
 	if tab.pending.Rollback == 0 {
-		expire = tab.goes(expired(tab, t, n > 0))
+		expire = tab.goes(expired(tab, t, n > 0 || tab.head.Deletes > 0))
 	}
 	e.u(uint64(len(expire)))
 	for _, id := range expire {
@@ -864,14 +870,14 @@ func (s *Store) snapshotCommitted(r *Record, t *table, c *record.SnapshotCommitt
 	if c.SnapshotID != 0 {
 		h.SnapshotID, h.Sequence = c.SnapshotID, c.Sequence
 		h.NextRowID = c.FirstRowID + c.AddedRows
-		h.ManifestList = c.ManifestList
+		h.ManifestList, h.Deletes = c.ManifestList, 0
 		t.snapshots = append(t.snapshots, SnapshotRef{
 			ID: c.SnapshotID, Sequence: c.Sequence, TimestampMs: c.TimestampMs, Build: c.Build, Attempts: t.pending.Attempts, Cause: t.pending.LastCause,
 			List: c.ManifestList, Bytes: t.totals.PubBytes, Events: tail.events, Settled: tail.settled, content: t.content,
 		})
 	}
 	if p := t.pending; p.Rollback != 0 {
-		h.SnapshotID, h.ManifestList = p.Rollback, p.List
+		h.SnapshotID, h.ManifestList, h.Deletes = p.Rollback, p.List, 0 // a snapshot of ours
 	}
 	h.TimestampMs, h.MetadataVersion, h.MetadataPath, h.MetadataHash = c.TimestampMs, c.MetadataVersion, c.MetadataPath, c.MetadataHash
 	if h.Through = c.Build; h.Build < 0 {
@@ -945,7 +951,8 @@ func checkCommit(t *table, c *record.SnapshotCommitted, files []*FrozenFile) int
 	if c.TimestampMs < t.head.TimestampMs || c.MetadataVersion < t.head.MetadataVersion {
 		return 1
 	}
-	if (c.SnapshotID == 0) != (len(files) == 0) {
+	// Delete files of others leave with the commit (H15).
+	if (c.SnapshotID != 0) != (len(files) > 0 || t.pending.Rollback == 0 && t.head.Deletes > 0) {
 		return 2
 	}
 	if c.SnapshotID == 0 {

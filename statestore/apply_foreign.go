@@ -106,6 +106,7 @@ type foreign struct {
 	first      uint64          // id of the first added file
 	sets       []target        // where rows die that the new head lists elsewhere, or not at all
 	same       []target        // what vectors of listed files have beside
+	struck     bool            // delete files end rows that no vector has
 }
 
 func (f *foreign) head() *record.ForeignCommit { return &f.x.Snapshots[len(f.x.Snapshots)-1] }
@@ -113,7 +114,7 @@ func (f *foreign) head() *record.ForeignCommit { return &f.x.Snapshots[len(f.x.S
 // check changes nothing but what is read.
 func (f *foreign) check() (part, item int64, err error) {
 	s, t, x, h := f.s, f.t, f.x, &f.t.head
-	if len(x.Snapshots) == 0 || x.NextRowID < h.NextRowID || x.TimestampMs < 0 || x.AsOf >= f.r.Offset {
+	if len(x.Snapshots) == 0 || x.Deletes < 0 || x.NextRowID < h.NextRowID || x.TimestampMs < 0 || x.AsOf >= f.r.Offset {
 		return foreignForm, 0, nil
 	}
 	last := int64(0)
@@ -352,11 +353,13 @@ func (f *foreign) checkVectors() (part, item int64, err error) {
 			}
 			return 0
 		})
-		if e == nil || i > 0 && y.File <= x.Vectors[i-1].File || removed || moved && x.Moved[at].Vector >= 0 || !f.placed(&y.Vector) {
+		none := y.Vector == record.NoVector
+		if e == nil || i > 0 && y.File <= x.Vectors[i-1].File || removed ||
+			none && len(y.Dead) == 0 || !none && (moved && x.Moved[at].Vector >= 0 || !f.placed(&y.Vector)) {
 			return foreignVector, int64(i), nil
 		}
-		had := int64(0)
-		if old != nil {
+		had, died := int64(0), int64(0)
+		if old != nil && !none {
 			had = old.Cardinality
 			if left, err := f.leaves(old.Manifest); err != nil || !left {
 				return foreignVector, int64(i), err
@@ -367,14 +370,16 @@ func (f *foreign) checkVectors() (part, item int64, err error) {
 			if err != nil || info.Count == 0 || int64(info.Max) >= e.rows {
 				return foreignVector, int64(i), nil
 			}
-			had += int64(info.Count)
+			died = int64(info.Count)
 			if err := f.aim(c, e, y); err != nil {
 				return 0, 0, err
 			}
 		}
-		if y.Vector.Cardinality != had {
+		// Delete files end rows that no vector has (H15).
+		if !none && (y.Vector.Cardinality < had || y.Vector.Cardinality > had+died) {
 			return foreignVector, int64(i), nil
 		}
+		f.struck = f.struck || none || y.Vector.Cardinality < had+died
 	}
 	return 0, 0, nil
 }
@@ -431,6 +436,9 @@ func (f *foreign) account(m *manifestNumbers) error {
 	}
 	for i := range x.Vectors {
 		y := &x.Vectors[i]
+		if y.Vector == record.NoVector {
+			continue
+		}
 		_, _, old, err := f.listed(y.File)
 		if err == nil && old != nil {
 			err = move(old.Manifest, 0)
@@ -469,6 +477,9 @@ func (f *foreign) metadata() error {
 		}
 	}
 	for i := range x.Vectors {
+		if x.Vectors[i].Vector == record.NoVector {
+			continue
+		}
 		_, _, old, err := f.listed(x.Vectors[i].File)
 		if err != nil {
 			return err
@@ -535,6 +546,9 @@ func (f *foreign) entries() error {
 		}
 	}
 	for i := range x.Vectors {
+		if x.Vectors[i].Vector == record.NoVector {
+			continue
+		}
 		if err := s.setVector(t, x.Vectors[i].File, f.vector(&x.Vectors[i].Vector)); err != nil {
 			return err
 		}
@@ -664,6 +678,9 @@ func (f *foreign) vectors() error {
 	s, t := f.s, f.t
 	for i := range f.x.Vectors {
 		y := &f.x.Vectors[i]
+		if y.Vector == record.NoVector {
+			continue
+		}
 		old, err := vector(s.get, t.id, y.File)
 		if err != nil {
 			return err
@@ -674,7 +691,7 @@ func (f *foreign) vectors() error {
 	s.targets = append(s.targets[:0], f.same...)
 	s.strike(t)
 	s.targets = append(s.targets[:0], f.sets...)
-	if s.strike(t) {
+	if s.strike(t) || f.struck || f.x.Deletes > 0 {
 		t.lastChange = f.r.Offset
 	}
 	return nil
@@ -769,7 +786,7 @@ func (f *foreign) commit() {
 	to := f.head()
 	h.SnapshotID, h.ManifestList = to.ID, to.ManifestList
 	h.Sequence, h.NextRowID, h.TimestampMs, h.MetadataPath = x.Sequence, x.NextRowID, max(h.TimestampMs, x.TimestampMs), x.MetadataPath
-	h.Build = f.r.Offset
+	h.Build, h.Deletes = f.r.Offset, x.Deletes
 }
 
 // foreignCause stands for the cause of a failed attempt in a snapshot that
@@ -857,7 +874,7 @@ func (s *Store) back(t *table, c *chunk, x *FrozenFile) error {
 	}
 	f.gone = false
 	c.gone.clear(uint(f.id & 127))
-	c.dead, c.deadKnown = bits128{}, false
+	c.dead.set(uint(f.id & 127))
 	t.totals.Files++
 	t.totals.Rows += f.rows
 	t.totals.Bytes += f.bytes

@@ -98,6 +98,15 @@ func (s *Store) findDead(t *table, c *chunk) error {
 	return nil
 }
 
+// delDead deletes what the database has of a file's dead positions. Most files
+// that jobs take have none, and are known for it.
+func (s *Store) delDead(t *table, c *chunk, f *fileEntry) error {
+	if c.deadKnown && !c.dead.has(uint(f.id&127)) {
+		return nil
+	}
+	return s.del(key16(keyDead, uint64(t.id), f.id))
+}
+
 // deadSet unites s.sets, a file's delete blocks that the database lacks, with
 // what it has, unless it lacks the file too (fresh).
 func (s *Store) deadSet(t *table, f *fileEntry, fresh bool) (dead []byte, err error) {
@@ -120,8 +129,9 @@ func (s *Store) deadSet(t *table, f *fileEntry, fresh bool) (dead []byte, err er
 // planJobs: F1.
 func (s *Store) planJobs(r *Record, t *table, p *record.PlanJobs) (outcomeOf, error) {
 	v := verdicts{n: len(p.Items)}
+	leaves := map[int64]bool{} // a plan changes no node
 	for i := range p.Items {
-		reason, err := s.planItem(r, t, int32(i), &p.Items[i])
+		reason, err := s.planItem(r, t, int32(i), &p.Items[i], leaves)
 		if err != nil {
 			return outcomeOf{}, err
 		}
@@ -132,7 +142,7 @@ func (s *Store) planJobs(r *Record, t *table, p *record.PlanJobs) (outcomeOf, er
 	return v.outcome(false), nil
 }
 
-func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (record.Reason, error) {
+func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem, leaves map[int64]bool) (record.Reason, error) {
 	if len(t.openDeletes) > 0 {
 		return record.Unsettled, nil
 	}
@@ -173,8 +183,16 @@ func (s *Store) planItem(r *Record, t *table, item int32, p *record.PlanItem) (r
 		}
 		j.tuple, j.node = f.tuple, ref.node
 	}
-	if leaf, err := s.isLeaf(t, j.node); err != nil || !leaf {
-		return record.NotLeaf, err
+	leaf, known := leaves[j.node]
+	if !known {
+		var err error
+		if leaf, err = s.isLeaf(t, j.node); err != nil {
+			return 0, err
+		}
+		leaves[j.node] = leaf
+	}
+	if !leaf {
+		return record.NotLeaf, nil
 	}
 	s.effect('J', t.id, int64(item), int64(len(p.Inputs)), int64(j.tuple), j.sequence)
 	for i := range p.Inputs {
@@ -501,7 +519,7 @@ func (s *Store) complete(r *Record, t *table, p *record.CompleteJob, c *completi
 		t.totals.Files--
 		t.totals.Rows -= f.rows
 		t.totals.Bytes -= f.bytes
-		if err := s.del(key16(keyDead, uint64(t.id), f.id)); err != nil {
+		if err := s.delDead(t, ch, f); err != nil {
 			return err
 		}
 		if err := s.leavePartition(t, f); err != nil {

@@ -329,6 +329,7 @@ func (b *restore) keep(c *chunk, f *fileEntry, x *record.KeptFile) error {
 	if err != nil {
 		return fmt.Errorf("%w: a vector of a rollback", ErrCorrupt)
 	}
+	c.dead.set(bit)
 	if err := s.set(key16(keyDead, uint64(t.id), f.id), dead); err != nil {
 		return err
 	}

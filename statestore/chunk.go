@@ -54,7 +54,7 @@ type chunk struct {
 	// moved are those of which a job has rewritten a reference, but not all (F7).
 	parted bits128
 	moved  bits128
-	dead   bits128 // files that the database has dead positions of, once deadKnown
+	dead   bits128 // once deadKnown: all files that the database has dead positions of, and perhaps others
 	kills  []byte  // delete blocks that the database lacks: low bits of the id, length, set
 	stored int     // entries that the database has
 
@@ -89,6 +89,12 @@ func (c *chunk) fileRows(id uint64) int64 { return int64(c.rows[id&127]) - 1 }
 
 // at is where the entry of a file is, or would be.
 func (c *chunk) at(id uint64) (int, bool) {
+	// Most chunks have all of their ids, or all from the first one on.
+	if n := len(c.entries); n > 0 {
+		if i := id - c.entries[0].id; i < uint64(n) && c.entries[i].id == id {
+			return int(i), true
+		}
+	}
 	return slices.BinarySearchFunc(c.entries, id, func(f fileEntry, id uint64) int { return cmp.Compare(f.id, id) })
 }
 

@@ -118,7 +118,9 @@ func decodeOpenJob(b []byte) (*openJob, error) {
 		d.fail()
 	}
 	j := &openJob{find: kind == openPart, attempt: int32(d.i()), since: d.i(), sequence: d.i(), tuple: uint32(d.u()), target: d.i(), strategy: d.str()}
-	for n := d.count(); n > 0; n-- {
+	n := d.count()
+	j.inputs = make([]jobInput, 0, n)
+	for ; n > 0; n-- {
 		in := jobInput{file: d.u(), lo: d.i(), hi: d.i(), rows: d.i()}
 		if d.bool() {
 			copy(in.dead[:], d.raw(len(in.dead)))
@@ -385,6 +387,7 @@ func (s *Store) Dispatch(n *JobNotice) (d *record.Dispatch, def *schemas.Definit
 		Job: n.Job, Table: t.name, TableID: t.id, Partition: s.head.Partition, ApplyVersion: s.head.ApplyVersion,
 		TargetBytes: j.target, Strategy: j.strategy,
 	}
+	d.Inputs = make([]record.DispatchInput, 0, len(j.inputs))
 	for i := range j.inputs {
 		y, spec, err := s.dispatchInput(t, &j.inputs[i])
 		if err != nil {

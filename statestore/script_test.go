@@ -730,7 +730,7 @@ func (s *script) committedFrom(t *testing.T, a *args) *record.SnapshotCommitted 
 	c.TimestampMs, c.MetadataVersion = max(f.TimeMs, f.Head.TimestampMs+1), f.Head.MetadataVersion+1
 	c.MetadataPath = fmt.Sprintf("v%d", c.MetadataVersion)
 	c.Sequence, c.FirstRowID = f.Head.Sequence, f.Head.NextRowID
-	if len(f.Files) > 0 {
+	if f.Makes() {
 		c.SnapshotID, c.Sequence, c.Operation = 1000+f.Build, f.Head.Sequence+1, "overwrite"
 		c.ManifestList = fmt.Sprintf("list-%d", f.Build)
 	}

@@ -15,6 +15,8 @@ import (
 //	manifest other-0
 //	add other-1 rows=3 first=20 manifest=0 dead=0+2 vector=2
 //	vector 1/1 dead=1 cardinality=2 manifest=0
+//	struck 1/1 dead=1
+//	deletes 2
 //	moved 1/1 data=0 vector=0
 //	removed 1/1
 func (s *script) foreignFrom(t *testing.T, a *args) *record.ForeignSnapshot {
@@ -57,6 +59,17 @@ func (s *script) foreignFrom(t *testing.T, a *args) *record.ForeignSnapshot {
 				x.Sequence = max(x.Sequence, c.Sequence)
 			}
 			x.Snapshots = append(x.Snapshots, c)
+		case "deletes":
+			x.Deletes = number(t, f[1])
+		case "struck":
+			y := record.ForeignVector{File: fileID(t, f[1], 1), Vector: record.NoVector}
+			for _, p := range args {
+				if p[0] != "dead" {
+					bad(p[0])
+				}
+				y.Dead = setFrom(t, p[1])
+			}
+			x.Vectors = append(x.Vectors, y)
 		case "gone":
 			x.Gone = append(x.Gone, number(t, f[1]))
 		case "manifest":

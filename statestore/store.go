@@ -54,7 +54,7 @@ type timeSample struct{ offset, ms int64 }
 
 // stateLayout is that of all keys together: it rises when values that stay are
 // written in another way.
-const stateLayout = 6
+const stateLayout = 7
 
 // Options of Open.
 type Options struct {

@@ -32,6 +32,7 @@ type CatalogHead struct {
 	MetadataHash    record.Hash
 	Build           int64 // build offset of the last commit, -1 none
 	Through         int64 // every change up to here is in it; the first commit is the empty table
+	Deletes         int64 // delete files of other writers that it lists, vectors apart (H15)
 }
 
 // PendingCut is a cut that waits for its publisher (C1).
@@ -162,7 +163,7 @@ type openDelete struct {
 }
 
 // tableLayout is that of a table's value. stateLayout rises with it.
-const tableLayout = 5
+const tableLayout = 6
 
 func (t *table) encode() []byte {
 	var e enc
@@ -271,6 +272,7 @@ func encHead(e *enc, h *CatalogHead) {
 	e.raw(h.MetadataHash[:])
 	e.i(h.Build)
 	e.i(h.Through)
+	e.i(h.Deletes)
 }
 
 func decHead(d *dec) (h CatalogHead) {
@@ -284,6 +286,7 @@ func decHead(d *dec) (h CatalogHead) {
 	copy(h.MetadataHash[:], d.raw(32))
 	h.Build = d.i()
 	h.Through = d.i()
+	h.Deletes = d.i()
 	return h
 }
 

@@ -30,6 +30,8 @@ const (
 const (
 	// jobPoll is how long the desk waits for messages before it looks for jobs to send.
 	jobPoll = 50 * time.Millisecond
+	// jobGlance is jobPoll while jobs are to be sent.
+	jobGlance = time.Millisecond
 	// jobSweep is how often open jobs are held against what was sent and heard.
 	jobSweep = 30 * time.Second
 	// resendAfter is when a job that no worker has begun is sent again: the topic
@@ -92,10 +94,11 @@ func (x *jobWatch) speed() float64 {
 type jobDesk struct {
 	w          *stateWorker
 	dispatcher state.Dispatcher // of the goroutine that sends
+	room       int              // how much the last message took
 
 	mu      sync.Mutex
 	watched map[record.JobID]*jobWatch
-	due     []statestore.JobNotice
+	due     jobTurns
 }
 
 func newJobDesk(w *stateWorker) *jobDesk {
@@ -114,7 +117,7 @@ func (k *jobDesk) add(ns []statestore.JobNotice) {
 	for _, n := range ns {
 		if k.watched[n.Job] == nil {
 			k.watched[n.Job] = &jobWatch{notice: n}
-			k.due = append(k.due, n)
+			k.due.add(n)
 		}
 	}
 }
@@ -151,12 +154,17 @@ func (k *jobDesk) follow(ctx context.Context) error {
 	}
 	timeout := k.w.n.opt.Jobs.Timeout
 	swept := time.Now()
+	wait := jobPoll
 	for {
-		if err := k.read(ctx, r, jobPoll); err != nil {
+		if err := k.read(ctx, r, wait); err != nil {
 			return err
 		}
-		if err := k.send(ctx); err != nil {
+		more, err := k.send(ctx)
+		if err != nil {
 			return err
+		}
+		if wait = jobPoll; more {
+			wait = jobGlance
 		}
 		if now := time.Now(); now.Sub(swept) >= min(jobSweep, timeout/4) {
 			swept = now
@@ -177,7 +185,7 @@ func (k *jobDesk) open(ctx context.Context) (*jobReader, error) {
 	}
 	k.mu.Lock()
 	clear(k.watched)
-	k.due = nil
+	k.due.clear()
 	k.mu.Unlock()
 	k.add(open)
 	return openJobReader(ctx, k.w.n, len(open) > 0)
@@ -213,11 +221,10 @@ func (k *jobDesk) read(ctx context.Context, r *jobReader, wait time.Duration) er
 			k.mu.Unlock()
 			return
 		}
-		var t jobTask
-		if t.decode(value) != nil || t.d.Partition != k.w.partition {
+		var d record.JobHead
+		if record.DecodeJobHead(value, &d) != nil || d.Partition != k.w.partition {
 			return
 		}
-		d := t.d
 		k.mu.Lock()
 		if x := k.watched[d.Job]; x != nil && x.notice.TableID == d.TableID && !x.sent {
 			x.sent, x.sentAt = true, time.UnixMilli(timeMs)
@@ -226,12 +233,26 @@ func (k *jobDesk) read(ctx context.Context, r *jobReader, wait time.Duration) er
 	})
 }
 
-// send dispatches what is due and not in the topic.
-func (k *jobDesk) send(ctx context.Context) error {
+// send dispatches what is due and not in the topic: a turn of each table. More
+// says that one of them may have more.
+func (k *jobDesk) send(ctx context.Context) (more bool, err error) {
 	k.mu.Lock()
-	due := k.due
-	k.due = nil
+	turns := len(k.due.tables)
 	k.mu.Unlock()
+	for range turns {
+		k.mu.Lock()
+		due := k.due.take()
+		k.mu.Unlock()
+		if err := k.sendTurn(ctx, due); err != nil {
+			return false, err
+		}
+		more = more || len(due) == jobTurn
+	}
+	return more, nil
+}
+
+// sendTurn dispatches a turn. What it leaves on an error is found again by open.
+func (k *jobDesk) sendTurn(ctx context.Context, due []statestore.JobNotice) error {
 	for i := range due {
 		n := &due[i]
 		k.mu.Lock()
@@ -243,9 +264,6 @@ func (k *jobDesk) send(ctx context.Context) error {
 		}
 		value, err := k.message(ctx, n)
 		if err != nil {
-			k.mu.Lock()
-			k.due = append(k.due, due[i:]...)
-			k.mu.Unlock()
 			return fmt.Errorf("dispatch job %d.%d of table %s: %w", n.Job.Plan, n.Job.Item, n.Table, err)
 		}
 		if value == nil { // done, or released, meanwhile
@@ -266,7 +284,7 @@ func (k *jobDesk) send(ctx context.Context) error {
 			}
 			// Perhaps it is there; a second one does no harm (L11).
 			x.sentAt = time.Time{}
-			k.due = append(k.due, x.notice)
+			k.due.add(x.notice)
 		})
 	}
 	return nil
@@ -286,7 +304,9 @@ func (k *jobDesk) message(ctx context.Context, n *statestore.JobNotice) ([]byte,
 	if err != nil || d == nil {
 		return nil, err
 	}
-	return record.EncodeDispatch(nil, d)
+	value, err := record.EncodeDispatch(make([]byte, 0, k.room), d)
+	k.room = len(value) + len(value)/8 // the next one mostly fits too
+	return value, err
 }
 
 // jobKey names a job in the jobs topic.
@@ -324,7 +344,7 @@ func (k *jobDesk) sweep(ctx context.Context, now time.Time) error {
 			delete(k.watched, id)
 		case x.heard.IsZero() && x.sent && now.Sub(x.sentAt) > resendAfter:
 			x.sent, x.sentAt = false, time.Time{}
-			k.due = append(k.due, x.notice)
+			k.due.add(x.notice)
 		case !x.heard.IsZero() && now.Sub(x.heard) > timeout && now.Sub(x.freed) > timeout:
 			x.freed = now
 			silent[x.notice.TableID] = append(silent[x.notice.TableID], x)

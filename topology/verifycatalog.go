@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/varve-io/varve/processors/deletefiles"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
@@ -335,6 +336,7 @@ func (v *verifier) committed(ctx context.Context, t *statestore.TableInfo) (whol
 			v.find("catalog", t.Name, "snapshot %d is retained by the state, but not by metadata %s", s.ID, t.Head.MetadataPath)
 		}
 	}
+	deletes := int64(0)
 	for i := range m.Snapshots {
 		s := &m.Snapshots[i]
 		b, ok, err := v.read(ctx, t.Name, "manifest list", s.ManifestList, -1)
@@ -367,10 +369,15 @@ func (v *verifier) committed(ctx context.Context, t *statestore.TableInfo) (whol
 				}
 				continue
 			}
-			if whole, err := v.manifest(ctx, t, s.ManifestList, line); err != nil || !whole {
+			n, whole, err := v.manifest(ctx, t, s.ManifestList, line)
+			if err != nil || !whole {
 				return false, err
 			}
+			deletes += n
 		}
+	}
+	if deletes != t.Head.Deletes {
+		v.find("catalog", t.Name, "the snapshot lists %d delete files that are no vectors, the state counts %d (H15)", deletes, t.Head.Deletes)
 	}
 	return true, nil
 }
@@ -424,11 +431,12 @@ func (v *verifier) olderManifest(ctx context.Context, t *statestore.TableInfo, l
 	return nil
 }
 
-// manifest adds what a manifest of the current snapshot lists.
-func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, list string, line *iceberg.ManifestFile) (whole bool, err error) {
+// manifest adds what a manifest of the current snapshot lists, and counts the delete
+// files of other writers in it.
+func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, list string, line *iceberg.ManifestFile) (deletes int64, whole bool, err error) {
 	b, ok, err := v.read(ctx, t.Name, "manifest (of the list "+list+")", line.Path, line.Length)
 	if err != nil || !ok {
-		return false, err
+		return 0, false, err
 	}
 	m, err := iceberg.ReadManifest(b)
 	if err == nil {
@@ -436,7 +444,7 @@ func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, list s
 	}
 	if err != nil {
 		v.find("catalog", t.Name, "manifest %s: %v", line.Path, err)
-		return false, nil
+		return 0, false, nil
 	}
 	var scratch []byte
 	for i := range m.Entries {
@@ -458,8 +466,16 @@ func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, list s
 		}
 		space, path := byte(scratchFile), e.File.Path
 		if e.File.Content != iceberg.Data {
+			if deletefiles.Is(&e.File) {
+				deletes++
+				v.out.Objects++
+				if _, err := v.object(ctx, t.Name, "delete file", e.File.Path, e.File.Bytes); err != nil {
+					return 0, false, err
+				}
+				continue
+			}
 			if e.File.ReferencedDataFile == nil {
-				v.find("catalog", t.Name, "manifest %s lists delete file %s, which is no vector", line.Path, e.File.Path)
+				v.find("catalog", t.Name, "manifest %s lists a vector in %s, which does not say of which file it is", line.Path, e.File.Path)
 				continue
 			}
 			space, path, x.path = scratchVector, *e.File.ReferencedDataFile, e.File.Path
@@ -467,11 +483,11 @@ func (v *verifier) manifest(ctx context.Context, t *statestore.TableInfo, list s
 		scratch = x.encode(scratch[:0])
 		fresh, err := v.names.put(space, t.ID, path, scratch)
 		if err != nil {
-			return false, err
+			return 0, false, err
 		}
 		if !fresh {
 			v.find("catalog", t.Name, "the snapshot lists %s twice, or two vectors of it (manifest %s)", path, line.Path)
 		}
 	}
-	return true, nil
+	return deletes, true, nil
 }

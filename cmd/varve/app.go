@@ -76,7 +76,7 @@ func execute(ctx context.Context, s streams, args []string) int {
 	if code == exitStopped && errors.Is(err, context.Canceled) {
 		err = errors.New("stopped before the end; what was done stays, and the next start goes on from it")
 	}
-	fmt.Fprintf(s.err, "varve: %s\n", err)
+	fmt.Fprintf(s.err, "varve: %s\n", shortened(err.Error()))
 	return code
 }
 
@@ -210,7 +210,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	if a.quiet {
 		level = max(level, slog.LevelWarn)
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: shortenedAttr}
 	switch a.logFormat {
 	case "text":
 		a.log = slog.New(slog.NewTextHandler(a.err, options))

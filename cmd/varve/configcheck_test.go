@@ -42,6 +42,26 @@ func TestConfigCheckIsAsRun(t *testing.T) {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q; want %q", file, code, out, errs, want)
 		}
 	}
+	// Requests that are signed need a region, of the file or of AWS's own settings.
+	signed := "data: " + t.TempDir() + "\ncatalog: {type: rest, uri: 'http://nobody.invalid', signing_name: glue"
+	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"} {
+		t.Setenv(name, "")
+	}
+	profile := writeFile(t, "profile", "[default]\nregion = eu-west-1\n")
+	for _, tc := range []struct{ text, file, region, want string }{
+		{signed + "}\n", "/not/there", "", "requests are to be signed for glue, and no region is known; give signing_region, or set AWS_REGION"},
+		{signed + "}\n", "/not/there", "eu-west-1", ""},
+		{signed + "}\n", profile, "", ""},
+		{signed + ", signing_region: eu-west-1}\n", "/not/there", "", ""},
+	} {
+		t.Setenv("AWS_CONFIG_FILE", tc.file)
+		t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/not/there")
+		t.Setenv("AWS_REGION", tc.region)
+		code, _, errs := varveWith(t, nil, "", "config", "check", writeFile(t, "c.yaml", tc.text))
+		if (code == exitUsage) != (tc.want != "") || !strings.Contains(errs, tc.want) || tc.want == "" && errs != "" || strings.Count(errs, "\n") > 1 {
+			t.Errorf("%+v: exit code %d, stderr %q", tc, code, errs)
+		}
+	}
 	path := writeFile(t, "c.yaml", "data: "+t.TempDir()+"\nbrokers: [nobody.invalid:9092]\nwarehouse: /not/there\nroles: [ingest]\npartitions: 0-3\ncatalog: {type: rest, uri: 'http://nobody.invalid'}\n")
 	if code, _, errs := varveWith(t, nil, "", "config", "check", path); code != exitDone || errs != "" {
 		t.Errorf("a file that is right: exit code %d, stderr %q", code, errs)

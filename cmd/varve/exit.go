@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/varve-io/varve/processors/adopt"
 	"github.com/varve-io/varve/statestore/objstore"
@@ -56,4 +60,61 @@ func exitCode(err error) int {
 		return exitStopped
 	}
 	return exitFailed
+}
+
+// What an error quotes, of arguments, files or answers, is told whole up to these
+// lengths: no path of a store is longer than a word may be.
+const (
+	maxWord = 1100
+	maxLine = 4096
+)
+
+// shortened is a message whose words and lines are no longer than maxWord and
+// maxLine; of a longer one the beginning and the end are told.
+func shortened(s string) string {
+	if len(s) <= maxWord {
+		return s
+	}
+	var out []string
+	for line := range strings.SplitSeq(s, "\n") {
+		var b strings.Builder
+		for line != "" {
+			n := strings.IndexFunc(line, unicode.IsSpace)
+			if n < 0 {
+				n = len(line)
+			}
+			b.WriteString(middleOut(line[:n], maxWord))
+			_, space := utf8.DecodeRuneInString(line[n:])
+			b.WriteString(line[n : n+space])
+			line = line[n+space:]
+		}
+		out = append(out, middleOut(b.String(), maxLine))
+	}
+	return strings.Join(out, "\n")
+}
+
+// middleOut is s, or its beginning and its end if it is longer than most.
+func middleOut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	head, tail := most/4, len(s)-most/4
+	for head > 0 && !utf8.RuneStart(s[head]) {
+		head--
+	}
+	for tail < len(s) && !utf8.RuneStart(s[tail]) {
+		tail++
+	}
+	return fmt.Sprintf("%s… (%d bytes) …%s", s[:head], tail-head, s[tail:])
+}
+
+// shortenedAttr does the same for what a line of the log quotes.
+func shortenedAttr(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case string:
+		a.Value = slog.StringValue(shortened(v))
+	case error:
+		a.Value = slog.StringValue(shortened(v.Error()))
+	}
+	return a
 }

@@ -307,7 +307,8 @@ t.append(rows(8, name='São Tomé/% '))
 }
 
 // TestImportOfSpark (H14): what Spark writes merge-on-read, partitioned, under version
-// 2, and after the upgrade with deletion vectors beside its older position deletes.
+// 2, and after the upgrade with deletion vectors beside its older position deletes, and an equality
+// delete that Iceberg's own writer made.
 func TestImportOfSpark(t *testing.T) {
 	if os.Getenv("VARVE_SPARK") != "1" {
 		t.Skip("set VARVE_SPARK=1: Spark takes minutes")
@@ -316,7 +317,7 @@ func TestImportOfSpark(t *testing.T) {
 	readers.Need(t, readers.PyIceberg)
 	data := filepath.Join(t.TempDir(), "d")
 	x := &theirTable{t: t, cat: testcluster.StartCatalog(t, "file://"+filepath.Join(data, "lake", "theirs"))}
-	spark := func(statements ...string) []string {
+	spark := func(equality bool, statements ...string) []string {
 		t.Helper()
 		list, err := json.Marshal(statements)
 		if err != nil {
@@ -337,9 +338,26 @@ s = b.getOrCreate()
 s.sparkContext.setLogLevel("ERROR")
 for q in json.loads(%q):
     s.sql(q).collect()
+if "%t" == "true": # deletes by equality, which SQL does not make
+    j = s._jvm
+    t = j.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(s._jsparkSession, "o.shop.people")
+    names = j.java.util.ArrayList()
+    names.add("name")
+    by = t.schema().select(names)
+    ids = s._sc._gateway.new_array(j.int, 1)
+    ids[0] = t.schema().findField("name").fieldId()
+    made = j.org.apache.iceberg.data.GenericAppenderFactory(t.schema(), t.spec(), ids, by, None)
+    out = j.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(t.io().newOutputFile(t.location() + "/data/equal.parquet"))
+    w = made.newEqDeleteWriter(out, j.org.apache.iceberg.FileFormat.PARQUET, t.newScan().planFiles().iterator().next().file().partition())
+    for name in ("merged", "updated", "n11", "n13", "n17", "nobody"):
+        row = j.org.apache.iceberg.data.GenericRecord.create(by)
+        row.setField("name", name)
+        w.write(row)
+    w.close()
+    t.newRowDelta().addDeletes(w.toDeleteFile()).commit()
 for r in s.table("o.shop.people").collect():
     print(f"{r.id},{r.name},{r.n}")
-`, x.cat.URI(), list)).Output()
+`, x.cat.URI(), list, equality)).Output()
 		if err != nil {
 			t.Fatalf("Spark: %v: %s", err, err.(*exec.ExitError).Stderr)
 		}
@@ -347,7 +365,7 @@ for r in s.table("o.shop.people").collect():
 		slices.Sort(rows)
 		return rows
 	}
-	want := spark(
+	want := spark(true,
 		"CREATE NAMESPACE o.shop",
 		`CREATE TABLE o.shop.people (id bigint NOT NULL, name string, n int) USING iceberg PARTITIONED BY (bucket(3, id))
 TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read', 'write.merge.mode'='merge-on-read')`,
@@ -393,7 +411,7 @@ WHEN MATCHED THEN UPDATE SET t.n = -1 WHEN NOT MATCHED THEN INSERT (id, name, n)
 	run(t, "verify", "--data", data, "--full", "--deep", "--source")
 
 	// An update under version 3 writes row ids into its files.
-	spark("UPDATE o.shop.people SET name = 'third' WHERE id = 9")
+	spark(false, "UPDATE o.shop.people SET name = 'third' WHERE id = 9")
 	code, _, errs := varve(t, append([]string{"table", "import", "--iceberg", at()}, table...)...)
 	if code != exitFailed || !strings.Contains(errs, "it has a column _row_id") {
 		t.Errorf("exit code %d: %s", code, errs)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/varve-io/varve/processors/deletefiles"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -33,7 +34,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	store := objstore.NewMem()
 	w := &world{t: t, store: store, table: &Table{store: store, specs: map[int32]*schemas.Spec{}}}
-	w.d = deletes{t: w.table, at: map[string]int{}, vectors: map[string]*iceberg.Entry{}}
+	w.d = deletes{t: w.table, vectors: map[string]*iceberg.Entry{}}
 	return w
 }
 
@@ -60,7 +61,7 @@ func entryOf(sequence int64, f iceberg.DataFile) *iceberg.Entry {
 // positions adds a position-delete file.
 func (w *world) positions(name string, sequence int64, tuple []byte, at ...where) {
 	w.t.Helper()
-	s := &schemas.Schema{Fields: []schemas.Field{deletedPath, deletedPos}}
+	s := &schemas.Schema{Fields: []schemas.Field{deletefiles.Path, deletefiles.Position}}
 	b := rows.NewBatch(s)
 	for _, x := range at {
 		b.Cols[0].AppendBytes([]byte(w.store.Location(x.path)))
@@ -141,7 +142,7 @@ func TestDeletesRefused(t *testing.T) {
 	}{
 		"equality": {func(w *world) error {
 			return w.add(entryOf(2, iceberg.DataFile{Content: iceberg.EqualityDeletes, Path: "theirs/e", Format: "parquet"}))
-		}, "theirs/e deletes by equality"},
+		}, "theirs/e deletes by equality, and its manifest does not say of which columns"},
 		"a position that is not there": {func(w *world) error {
 			w.positions("d", 2, nil, where{"a", 5})
 			return nil
@@ -161,7 +162,7 @@ func TestDeletesRefused(t *testing.T) {
 		}, "/p: "},
 		"fewer positions than were written": {func(w *world) error {
 			w.positions("d", 2, nil, where{"a", 1})
-			w.d.positions[0].File.Records = 2
+			w.d.files[0].File.Records = 2
 			return nil
 		}, "has 1 rows, its manifest says 2"},
 		"a vector of fewer positions than were written": {func(w *world) error {

@@ -7,14 +7,12 @@
 // partition are ones that our table has.
 // May touch: the store of the warehouse, to read; the definition of our table.
 // Never enters: the log, the state, writing anything; rows themselves, apart from
-// those of position-delete files.
+// those of delete files, and those that equality deletes are held against.
 //
 // # What is read
 //
 // Format versions 1 to 3, and tables that were upgraded between them. A deletion
 // vector applies to the data file that it names, and puts that file's
-// position-delete files out of force. A position-delete file applies to the data
-// files that it names, of its own partition, and of no later sequence number than
-// its own; what it says of other files is nothing. An equality-delete file applies
-// to rows that nobody has looked for, so such a table is not taken.
+// position-delete files out of force. Which rows the other delete files end package
+// deletefiles finds.
 package adopt

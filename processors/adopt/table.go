@@ -234,7 +234,7 @@ func (t *Table) list(ctx context.Context, s *iceberg.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrTable, s.ManifestList, err)
 	}
-	d := deletes{t: t, at: map[string]int{}, vectors: map[string]*iceberg.Entry{}}
+	d := deletes{t: t, vectors: map[string]*iceberg.Entry{}}
 	manifest := map[string]int{}
 	for i := range lines {
 		entries, err := t.manifest(ctx, &lines[i])

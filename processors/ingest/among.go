@@ -138,11 +138,9 @@ func (p *passage) givesWay(ctx context.Context, v *standing, changed *bool) (boo
 	} else if !p.gaveWay[v.Key] || !v.present || v.live() || !v.HasOrder || v.judged {
 		return false, nil
 	} // else it died by another path, which the append's maker had not heard of
-	place := v.place
-	if v.carried { // as placeDead has it
-		place = p.s.cfg.TableID
-	}
-	v.end(place, p.timeMs)
+	// Whether a job has carried it the maker may not have heard, and who folds the append
+	// knows: its end stands beneath all that may still come, either way (H10).
+	v.end(p.s.cfg.TableID, p.timeMs)
 	*changed = true
 	return true, nil
 }

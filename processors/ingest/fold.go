@@ -74,11 +74,19 @@ func (s *Shard) ownAppend(ctx context.Context, m *record.OutcomeMessage, a *reco
 		return fmt.Errorf("append %d of epoch %d was accepted out of turn", a.Counter, a.Epoch)
 	}
 	if s.index != nil {
-		if f := &s.flight[0]; !f.confirmed {
+		f := &s.flight[0]
+		if !f.confirmed {
+			kept, err := s.stillStand(f.kept)
+			if err != nil {
+				return err
+			}
 			if err := s.index.ConfirmAt(uint64(a.Counter), m.Offset, m.TimeMs); err != nil {
 				return awayDisk(err)
 			}
-			f.confirmed = true
+			f.confirmed, f.kept = true, kept
+		}
+		if err := s.applyFold(f.kept, m.Offset); err != nil {
+			return awayDisk(err)
 		}
 		if err := s.tookOwn(ctx, m, a); err != nil {
 			return err

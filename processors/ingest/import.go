@@ -242,7 +242,7 @@ func (s *Shard) flushTake(ctx context.Context) error {
 		s.log.Warn("rows of added files have no key, or none that the table can have; they are taken out", "rows", p.keyless)
 	}
 	s.log.Info("taking the keys of added files", "rows", p.taken, "replaced", len(p.kills))
-	return s.send(ctx, &a, p.entries, flight{pays: len(s.side.Debts) > 0})
+	return s.send(ctx, &a, p.entries, flight{pays: len(s.side.Debts) > 0, kept: p.kept})
 }
 
 // forgets is the time before which an append of this request range remembers no
@@ -275,6 +275,38 @@ func (s *Shard) foldTakes(ctx context.Context, m *record.OutcomeMessage, a *reco
 		h.Taken = m.Offset
 	}
 	return nil
+}
+
+// stillStand are what became of rows that stay where they are and remember another
+// value since an append took files (A7): one that died meanwhile, or went elsewhere,
+// is as it is now, and remembers that too. Those that stand are left out.
+func (s *Shard) stillStand(kept []keyindex.Entry) ([]keyindex.Entry, error) {
+	var out []keyindex.Entry
+	var keys []keyindex.Key
+	var found []keyindex.Found
+	for len(kept) > 0 {
+		n := min(len(kept), lookupKeys)
+		keys = keys[:0]
+		for i := range kept[:n] {
+			keys = append(keys, kept[i].Key)
+		}
+		var err error
+		if found, err = s.index.LookupConfirmed(keys, found[:0]); err != nil {
+			return nil, awayDisk(err)
+		}
+		for i := range found {
+			x, f := &kept[i], &found[i]
+			if !f.Present || f.File == x.File && f.Pos == x.Pos {
+				continue
+			}
+			if !f.HasOrder {
+				f.HasOrder, f.Order = x.HasOrder, x.Order
+			}
+			out = append(out, f.Entry)
+		}
+		kept = kept[n:]
+	}
+	return out, nil
 }
 
 // tookOwn: an append of the open epoch took files. Deaths of their rows that its
@@ -373,6 +405,7 @@ type passage struct {
 	askedAt int64
 	own     map[uint64]*fileColumns // ordering values that rows of other writers have of themselves
 	entries []keyindex.Entry        // of keys whose entry changes
+	kept    []keyindex.Entry        // of those, rows that stay and remember another value now
 	kills   []killed
 	counts  record.Counts
 	taken   int
@@ -508,6 +541,9 @@ func (p *passage) key(ctx context.Context, f *keyindex.Found, steps []step) erro
 	if changed {
 		if v.live() {
 			v.Offset = 0
+			if !v.judged {
+				p.kept = append(p.kept, v.Entry)
+			}
 		}
 		p.entries = append(p.entries, v.Entry)
 	}

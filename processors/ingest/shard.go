@@ -216,6 +216,9 @@ type flight struct {
 	pays    bool // it kills the side file's Debts
 	// confirmed says that the index has its entries.
 	confirmed bool
+	// kept are entries of rows that stay where they are: until it is confirmed as its
+	// maker had them, then as they came to be since.
+	kept []keyindex.Entry
 	// sourceFrom and sourceTo are the source range.
 	sourceFrom, sourceTo int64
 }

@@ -24,7 +24,7 @@ func (p *Publisher) adopt(ctx context.Context, f *statestore.FrozenCut, b *base,
 	}
 	var r Result
 	var found *base
-	if len(f.Files) == 0 {
+	if !f.Makes() {
 		n, err := p.build(ctx, f, b)
 		if err != nil {
 			return Result{}, err

@@ -34,7 +34,7 @@ func (p *Publisher) build(ctx context.Context, f *statestore.FrozenCut, b *base)
 	if err := n.begin(f, b); err != nil {
 		return nil, err
 	}
-	if len(f.Files) > 0 {
+	if f.Makes() {
 		if b.meta == nil {
 			return nil, fmt.Errorf("%w: a first cut with files", ErrInconsistent)
 		}
@@ -143,7 +143,11 @@ func (p *Publisher) snapshot(ctx context.Context, f *statestore.FrozenCut, b *ba
 	c := &n.result.Committed
 	c.Puffins, c.Vectors = vectors.puffins, vectors.vectors
 	n.result.VectorBytes = vectors.bytes
-	plan, err := n.plan(f, b, added, vectors)
+	leave, err := p.others(ctx, f, b)
+	if err != nil {
+		return err
+	}
+	plan, err := n.plan(f, b, added, vectors, leave)
 	if err != nil {
 		return err
 	}
@@ -164,7 +168,7 @@ func (p *Publisher) snapshot(ctx context.Context, f *statestore.FrozenCut, b *ba
 	if err := p.create(ctx, c.ManifestList, text); err != nil {
 		return err
 	}
-	t := count(f, c.Vectors)
+	t := count(f, c.Vectors, leave)
 	c.SnapshotID, c.Sequence, c.FirstRowID, c.Operation = n.id, n.sequence, first, t.operation()
 	schemaID, rows := n.meta.CurrentSchema, c.AddedRows
 	err = n.meta.AddSnapshot(iceberg.Snapshot{

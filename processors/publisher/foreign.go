@@ -10,6 +10,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/varve-io/varve/processors/deletefiles"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
@@ -94,6 +95,7 @@ type foreignReader struct {
 	puffins map[string]int32
 	ids     map[string]uint64             // of the files that the head lists and the record names
 	was     map[uint64]*statestore.Vector // their vectors
+	struck  map[string]*roaring.Bitmap    // what delete files end, by data file (H15)
 }
 
 // entryAt is a live entry and the manifest that lists it.
@@ -103,8 +105,13 @@ type entryAt struct {
 }
 
 // listing is what some manifests list: data files by path, vectors by the path of
-// their data file.
-type listing struct{ files, vectors map[string]entryAt }
+// their data file, and delete files.
+type listing struct {
+	files, vectors map[string]entryAt
+	deletes        []*iceberg.Entry
+}
+
+func newListing() listing { return listing{files: map[string]entryAt{}, vectors: map[string]entryAt{}} }
 
 // stopped is why the table cannot go on by itself.
 func (r *foreignReader) stopped(format string, args ...any) error {
@@ -140,7 +147,7 @@ func (r *foreignReader) read(ctx context.Context, st *statestore.Store) error {
 	for n, path := range r.f.Manifests {
 		numbers[path] = n
 	}
-	before := listing{map[string]entryAt{}, map[string]entryAt{}}
+	before := newListing()
 	for i := range base {
 		l := &base[i]
 		if is[l.Path] {
@@ -158,7 +165,7 @@ func (r *foreignReader) read(ctx context.Context, st *statestore.Store) error {
 		}
 	}
 	slices.Sort(r.rec.Gone)
-	after := listing{map[string]entryAt{}, map[string]entryAt{}}
+	after, both := newListing(), newListing()
 	for i := range list {
 		l := &list[i]
 		if was[l.Path] {
@@ -170,6 +177,18 @@ func (r *foreignReader) read(ctx context.Context, st *statestore.Store) error {
 			return err
 		}
 	}
+	if r.f.Head.Deletes > 0 || len(after.deletes) > 0 {
+		for i := range list {
+			if l := &list[i]; was[l.Path] {
+				if err := r.list(ctx, l, -1, &both); err != nil {
+					return err
+				}
+			}
+		}
+		if err := r.strike(ctx, &after, &both); err != nil {
+			return err
+		}
+	}
 	if err := r.findIDs(st, &before, &after); err != nil {
 		return err
 	}
@@ -178,7 +197,7 @@ func (r *foreignReader) read(ctx context.Context, st *statestore.Store) error {
 	}
 	var owes *debts
 	if len(r.rec.Removed) > 0 {
-		if owes, err = r.owed(ctx, st, &before); err != nil {
+		if owes, err = r.owed(ctx, st, &before, &both); err != nil {
 			return err
 		}
 	}
@@ -202,15 +221,15 @@ func (r *foreignReader) list(ctx context.Context, l *iceberg.ManifestFile, at in
 			continue
 		case e.Sequence == nil:
 			return r.stopped("%s lists %s without a sequence number", l.Path, d.Path)
-		case d.Content == iceberg.EqualityDeletes:
-			return r.stopped("it deletes by equality (%s), which is not taken in: have that engine delete by copy-on-write or with deletion vectors", d.Path)
+		case l.Content == iceberg.Deletes && deletefiles.Is(d):
+			into.deletes = append(into.deletes, e)
 		case d.Content == iceberg.Data && l.Content == iceberg.Data:
 			if _, twice := into.files[d.Path]; twice {
 				return r.stopped("it lists %s twice", d.Path)
 			}
 			into.files[d.Path] = entryAt{e, at}
-		case d.Content != iceberg.PositionDeletes || d.Format != iceberg.FormatPuffin || d.ReferencedDataFile == nil || d.ContentOffset == nil || d.ContentSize == nil:
-			return r.stopped("it has a position-delete file (%s), which is not taken in: have that engine write deletion vectors (format version 3), or delete by copy-on-write", d.Path)
+		case d.Content != iceberg.PositionDeletes || d.ReferencedDataFile == nil || d.ContentOffset == nil || d.ContentSize == nil:
+			return r.stopped("%s lists %s, which is neither data nor a deletion vector that says of which file it is", l.Path, d.Path)
 		default:
 			if _, twice := into.vectors[*d.ReferencedDataFile]; twice {
 				return r.stopped("it lists two vectors of %s", *d.ReferencedDataFile)
@@ -235,6 +254,11 @@ func (r *foreignReader) findIDs(st *statestore.Store, before, after *listing) er
 			}
 		}
 	}
+	for path := range r.struck {
+		if _, added := after.files[path]; !added || before.files[path].Entry != nil {
+			wanted[path] = true
+		}
+	}
 	r.ids, r.was = make(map[string]uint64, len(wanted)), map[uint64]*statestore.Vector{}
 	if len(wanted) > 0 {
 		if err := st.Files(r.f.TableID, func(f *statestore.FileInfo) error {
@@ -256,7 +280,7 @@ func (r *foreignReader) findIDs(st *statestore.Store, before, after *listing) er
 		if _, known := r.ids[path]; known {
 			continue
 		}
-		if before.files[path].Entry != nil {
+		if before.files[path].Entry != nil || r.struck[path] != nil {
 			return fmt.Errorf("%w: the head lists %s, which the state does not know", ErrInconsistent, path)
 		}
 		delete(before.vectors, path)
@@ -325,10 +349,26 @@ func (r *foreignReader) kept(ctx context.Context, before, after *listing) error 
 			}
 			dead.AndNot(was)
 		}
+		if ended := r.struck[path]; ended != nil {
+			dead.Or(ended)
+			delete(r.struck, path)
+		}
 		if !dead.IsEmpty() {
 			if x.Dead, err = dv.AppendBitmap(nil, dead); err != nil {
 				return fmt.Errorf("vector of %s: %w", path, err)
 			}
+		}
+		r.rec.Vectors = append(r.rec.Vectors, x)
+	}
+	for path, dead := range r.struck {
+		id, listed := r.ids[path]
+		if _, removed := slices.BinarySearch(r.rec.Removed, id); !listed || removed {
+			continue // of an added file, or gone with it
+		}
+		x := record.ForeignVector{File: id, Vector: record.NoVector}
+		var err error
+		if x.Dead, err = dv.AppendBitmap(nil, dead); err != nil {
+			return fmt.Errorf("deletes of %s: %w", path, err)
 		}
 		r.rec.Vectors = append(r.rec.Vectors, x)
 	}
@@ -438,6 +478,9 @@ func (r *foreignReader) added(ctx context.Context, before, after *listing, owes 
 				return err
 			}
 			x.Vector = r.place(v)
+		}
+		if ended := r.struck[path]; ended != nil {
+			dead.Or(ended)
 		}
 		if owes != nil {
 			more, err := r.pay(ctx, owes, after.files[path])

@@ -89,7 +89,7 @@ type kind struct {
 }
 
 // plan decides which manifests are written, rewritten, merged and kept.
-func (n *next) plan(f *statestore.FrozenCut, b *base, added map[uint64]iceberg.DataFile, v *published) (*snapshotPlan, error) {
+func (n *next) plan(f *statestore.FrozenCut, b *base, added map[uint64]iceberg.DataFile, v *published, leave []leaving) (*snapshotPlan, error) {
 	out := &snapshotPlan{gone: map[string]map[identityOf]bool{}}
 	snapshotID := n.id // a copy: cached entries must not hold on to all of n
 	fresh := map[kind]*manifestPlan{}
@@ -103,16 +103,22 @@ func (n *next) plan(f *statestore.FrozenCut, b *base, added map[uint64]iceberg.D
 		m.added = append(m.added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &snapshotID, Sequence: sequence, File: d})
 		m.files = append(m.files, id)
 	}
+	loseFrom := func(path string, id identityOf) {
+		if out.gone[path] == nil {
+			out.gone[path] = map[identityOf]bool{}
+		}
+		out.gone[path][id] = true
+	}
 	lose := func(number int64, id identityOf) error {
 		path := f.Manifests[number]
 		if path == "" {
 			return fmt.Errorf("%w: the state has no manifest %d, which lists %s", ErrInconsistent, number, id.path)
 		}
-		if out.gone[path] == nil {
-			out.gone[path] = map[identityOf]bool{}
-		}
-		out.gone[path][id] = true
+		loseFrom(path, id)
 		return nil
+	}
+	for i := range leave {
+		loseFrom(leave[i].manifest, entryIdentity(leave[i].Entry))
 	}
 	for i := range f.Files {
 		x := &f.Files[i]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -35,7 +36,7 @@ type owedKey struct {
 
 // owed finds what added files owe. The state's deaths are as of one log offset; what
 // a shard's own event does later to a key the shard knows when it takes the files.
-func (r *foreignReader) owed(ctx context.Context, st *statestore.Store, before *listing) (*debts, error) {
+func (r *foreignReader) owed(ctx context.Context, st *statestore.Store, before, both *listing) (*debts, error) {
 	maps := map[record.Hash][]byte{}
 	var d *statestore.Deaths
 	for {
@@ -71,9 +72,20 @@ func (r *foreignReader) owed(ctx context.Context, st *statestore.Store, before *
 	if keys != nil {
 		out.keys = map[string]*owedKey{}
 	}
+	// What delete files of the head had ended no writer has copied (H15).
+	seen, err := r.ended(ctx, before, both, func(path string) bool {
+		_, removed := slices.BinarySearch(r.rec.Removed, r.ids[path])
+		return removed
+	})
+	if err != nil {
+		return nil, err
+	}
 	for _, id := range r.rec.Removed {
 		dead := d.Dead[id].Clone()
 		path := paths[id]
+		if x := seen[path]; x != nil {
+			dead.AndNot(x)
+		}
 		if v := r.was[id]; v != nil {
 			was, err := r.blob(ctx, v.Puffin, v.Offset, v.Length, v.Cardinality)
 			if err != nil {

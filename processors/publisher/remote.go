@@ -106,7 +106,7 @@ func remoteMetadata(f *statestore.FrozenCut, id restcat.Identifier, t *restclien
 
 // ownSnapshot is this very cut's, nil when the catalog does not have it (C4).
 func ownSnapshot(f *statestore.FrozenCut, meta *iceberg.Metadata) *iceberg.Snapshot {
-	if len(f.Files) == 0 {
+	if !f.Makes() {
 		return nil
 	}
 	for i := range meta.Snapshots {

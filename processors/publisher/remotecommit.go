@@ -185,7 +185,7 @@ func (p *Publisher) buildRemote(ctx context.Context, f *statestore.FrozenCut, me
 	}
 	n.timestamp = meta.NextTimestamp(f.TimeMs)
 	n.result.Committed.TimestampMs = n.timestamp
-	if len(f.Files) == 0 {
+	if !f.Makes() {
 		return n, nil
 	}
 	b, err := p.remoteBase(ctx, f, meta)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/statestore"
 )
@@ -24,9 +25,22 @@ type tally struct {
 	addedVectors, addedDead, addedVectorBytes int64
 	goneVectors, goneDead, goneVectorBytes    int64
 	jobFiles, movedFiles                      int64 // of those, added by jobs and rewritten by them
+	// Delete files of other writers that leave:
+	positionFiles, positions, equalityFiles, equalities, deleteBytes int64
 }
 
-func count(f *statestore.FrozenCut, vectors []record.VectorInfo) (t tally) {
+func count(f *statestore.FrozenCut, vectors []record.VectorInfo, leave []leaving) (t tally) {
+	for i := range leave {
+		d := &leave[i].File
+		t.deleteBytes += d.Bytes
+		if d.Content == iceberg.EqualityDeletes {
+			t.equalityFiles++
+			t.equalities += d.Records
+		} else {
+			t.positionFiles++
+			t.positions += d.Records
+		}
+	}
 	for i := range vectors {
 		t.addedVectors++
 		t.addedDead += vectors[i].Cardinality
@@ -64,13 +78,18 @@ func (t *tally) operation() string {
 	switch {
 	case t.movedFiles > 0 && t.addedVectors == 0 && t.addedFiles == t.jobFiles && t.removedFiles == t.movedFiles:
 		return "replace"
-	case t.addedVectors == 0 && t.removedFiles == 0:
+	case t.addedVectors == 0 && t.removedFiles == 0 && t.others() == 0:
 		return "append"
+	case t.addedVectors == 0 && t.removedFiles == 0 && t.addedFiles == 0:
+		return "replace" // delete files that ended nothing leave
 	case t.addedFiles == 0:
 		return "delete"
 	}
 	return "overwrite"
 }
+
+// others counts the delete files of other writers that leave.
+func (t *tally) others() int64 { return t.positionFiles + t.equalityFiles }
 
 // summary: S10. Counts of nothing are left out, as other writers do.
 func (t *tally) summary(f *statestore.FrozenCut) []schemas.Property {
@@ -88,13 +107,16 @@ func (t *tally) summary(f *statestore.FrozenCut) []schemas.Property {
 	some("added-records", t.addedRows)
 	some("deleted-records", t.removedRows)
 	some("added-delete-files", t.addedVectors)
-	some("removed-delete-files", t.goneVectors)
+	some("removed-delete-files", t.goneVectors+t.others())
 	some("added-dvs", t.addedVectors)
 	some("removed-dvs", t.goneVectors)
 	some("added-position-deletes", t.addedDead)
-	some("removed-position-deletes", t.goneDead)
+	some("removed-position-delete-files", t.positionFiles)
+	some("removed-position-deletes", t.goneDead+t.positions)
+	some("removed-equality-delete-files", t.equalityFiles)
+	some("removed-equality-deletes", t.equalities)
 	some("added-files-size", t.addedBytes+t.addedVectorBytes)
-	some("removed-files-size", t.removedBytes+t.goneVectorBytes)
+	some("removed-files-size", t.removedBytes+t.goneVectorBytes+t.deleteBytes)
 	b := &f.Totals
 	number("total-data-files", b.Files+t.addedFiles-t.removedFiles)
 	number("total-delete-files", b.Vectors+t.addedVectors-t.goneVectors)

@@ -170,8 +170,20 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 		}
 	}
 	vectors := map[string]*dv.Vector{}
+	var theirs []*theirDelete
 	for i := range deletes {
 		f := &deletes[i].File
+		if isTheirDelete(&deletes[i]) {
+			if c.SnapshotID != 0 {
+				return nil, fmt.Errorf("our snapshot %d lists the delete file %s of another writer (H15)", c.SnapshotID, f.Path)
+			}
+			d, err := w.readDelete(&deletes[i])
+			if err != nil {
+				return nil, err
+			}
+			theirs = append(theirs, d)
+			continue
+		}
 		if j := slices.IndexFunc(data, func(e iceberg.Entry) bool { return e.File.Path == *f.ReferencedDataFile }); j >= 0 &&
 			(data[j].File.SpecID != f.SpecID || !bytes.Equal(data[j].File.Partition, f.Partition)) {
 			return nil, fmt.Errorf("the vector of %s is in spec %d", data[j].File.Path, f.SpecID)
@@ -193,7 +205,7 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 		f := &data[i].File
 		v := vectors[f.Path]
 		delete(vectors, f.Path)
-		if err := w.readFile(f, specs[f.SpecID], v, out, ids); err != nil {
+		if err := w.readFile(&data[i], specs[f.SpecID], v, theirs, out, ids); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
 	}
@@ -207,7 +219,8 @@ var extraField = schemas.Field{ID: 4, Name: "w", Type: schemas.Of(schemas.Long)}
 
 // readFile adds a data file's live rows. A row id is the one that stands in
 // the file, or else the file's first one plus its position.
-func (w *World) readFile(f *iceberg.DataFile, spec *schemas.Spec, dead *dv.Vector, out *snapshotData, ids map[int64]bool) error {
+func (w *World) readFile(e *iceberg.Entry, spec *schemas.Spec, dead *dv.Vector, deletes []*theirDelete, out *snapshotData, ids map[int64]bool) error {
+	f := &e.File
 	b, err := w.read(f.Path)
 	if err != nil {
 		return err
@@ -244,6 +257,9 @@ func (w *World) readFile(f *iceberg.DataFile, spec *schemas.Spec, dead *dv.Vecto
 			if k, err = w.keyOf(&cols[0], i); err != nil {
 				return err
 			}
+		}
+		if slices.ContainsFunc(deletes, func(d *theirDelete) bool { return d.ends(e, dead != nil, i, k, cols[1].Ints[i]) }) {
+			continue
 		}
 		if _, doubled := out.rows[k]; doubled {
 			return fmt.Errorf("key %d lives twice", k)

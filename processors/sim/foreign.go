@@ -28,9 +28,10 @@ type theirRow struct {
 
 // theirFile is a data file that a snapshot lists.
 type theirFile struct {
-	entry iceberg.Entry
-	rows  []theirRow
-	dead  *roaring.Bitmap
+	entry  iceberg.Entry
+	rows   []theirRow
+	dead   *roaring.Bitmap
+	vector *roaring.Bitmap // what of it a vector says, or has to
 }
 
 // theirHead is what branch main lists.
@@ -39,6 +40,8 @@ type theirHead struct {
 	lines []iceberg.ManifestFile
 	in    map[string][]iceberg.Entry // by manifest
 	files []*theirFile
+
+	deletes []theirDelete
 }
 
 // theirChange is what a commit of another writer does.
@@ -49,6 +52,10 @@ type theirChange struct {
 	lineage bool                       // the added files carry row ids
 	remove  map[string]bool            // data files by path
 	dead    map[string]*roaring.Bitmap // whole vectors by data file
+
+	equal []theirEqual               // equality-delete files
+	at    map[string]*roaring.Bitmap // a position-delete file, by data file
+	drop  bool                       // the delete files go
 }
 
 // theirPlan is a change of what was read some time ago.
@@ -131,11 +138,11 @@ func (w *World) drawChange(h *theirHead) theirChange {
 		w.values++
 		return theirRow{event: event{key: key, value: w.values, order: 1 + int64(w.rng.Intn(12)), hasOrd: w.rng.Intn(5) > 0 || w.opt.Valued}}
 	}
-	kind := w.rng.Intn(6)
+	kind := w.rng.Intn(9)
 	if len(h.files) == 0 {
 		kind = 0
 	}
-	c := theirChange{op: "append", remove: map[string]bool{}, dead: map[string]*roaring.Bitmap{}}
+	c := theirChange{op: "append", remove: map[string]bool{}, dead: map[string]*roaring.Bitmap{}, at: map[string]*roaring.Bitmap{}}
 	hit := func(n int) bool { return w.rng.Intn(n) == 0 }
 	switch kind {
 	case 0: // rows of any keys, two of one among them
@@ -166,7 +173,7 @@ func (w *World) drawChange(h *theirHead) theirChange {
 				}
 				path := f.entry.File.Path
 				if c.dead[path] == nil {
-					c.dead[path] = f.dead.Clone()
+					c.dead[path] = f.vector.Clone()
 				}
 				c.dead[path].Add(uint32(i))
 				if kind == 2 {
@@ -211,6 +218,28 @@ func (w *World) drawChange(h *theirHead) theirChange {
 	case 5: // whole files go
 		c.op = "delete"
 		c.remove[h.files[w.rng.Intn(len(h.files))].entry.File.Path] = true
+	case 6: // deletes by equality, and upserts in that way
+		w.drawEqual(h, &c, fresh)
+	case 7: // a position-delete file
+		c.op = "delete"
+		for _, f := range h.files {
+			for i := range f.rows {
+				if hit(5) && f.vector.IsEmpty() { // else the vector has to have it
+					if c.at[f.entry.File.Path] == nil {
+						c.at[f.entry.File.Path] = roaring.New()
+					}
+					c.at[f.entry.File.Path].Add(uint32(i))
+				}
+			}
+		}
+	case 8: // delete files become vectors
+		c.op, c.drop = "replace", true
+		for _, f := range h.files {
+			if !f.dead.Equals(f.vector) {
+				c.dead[f.entry.File.Path] = f.dead.Clone()
+			}
+		}
+		c.drop = len(h.deletes) > 0
 	}
 	return c
 }
@@ -314,7 +343,13 @@ func (w *World) readHead() (*theirHead, error) {
 			case e.Status == iceberg.Deleted:
 				continue
 			case l.Content == iceberg.Data:
-				h.files = append(h.files, &theirFile{entry: e, dead: roaring.New()})
+				h.files = append(h.files, &theirFile{entry: e, dead: roaring.New(), vector: roaring.New()})
+			case isTheirDelete(&e):
+				d, err := w.readDelete(&e)
+				if err != nil {
+					return nil, err
+				}
+				h.deletes = append(h.deletes, *d)
 			default:
 				vectors[*e.File.ReferencedDataFile] = e
 			}
@@ -332,10 +367,23 @@ func (w *World) readHead() (*theirHead, error) {
 			if err != nil {
 				return nil, err
 			}
-			f.dead, _ = v.Bitmap32()
+			f.vector, _ = v.Bitmap32()
 		}
 		if err := w.readTheirs(f); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.entry.File.Path, err)
+		}
+		f.dead = f.vector.Clone()
+		_, has := vectors[f.entry.File.Path]
+		for i := range h.deletes {
+			d := &h.deletes[i]
+			for at := range f.rows {
+				if d.ends(&f.entry, has, at, f.rows[at].key, f.rows[at].value) {
+					f.dead.Add(uint32(at))
+					if d.equal == nil {
+						f.vector.Add(uint32(at))
+					}
+				}
+			}
 		}
 		listing[f.entry.File.Path] = f
 	}
@@ -380,7 +428,7 @@ func (w *World) readTheirs(f *theirFile) error {
 
 // commitTheirs makes a change of what was read; another commit meanwhile is a conflict.
 func (w *World) commitTheirs(h *theirHead, c theirChange) error {
-	if len(c.add)+len(c.remove)+len(c.dead) == 0 {
+	if len(c.add)+len(c.remove)+len(c.dead)+len(c.equal)+len(c.at) == 0 && !c.drop {
 		return nil
 	}
 	w.serial++
@@ -403,6 +451,13 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 		for _, e := range h.in[l.Path] {
 			e.Status = iceberg.Existing
 			of := e.File.Path
+			if isTheirDelete(&e) {
+				if c.drop {
+					e.Status, e.SnapshotID, lost = iceberg.Deleted, &t.id, true
+				}
+				entries = append(entries, e)
+				continue
+			}
 			if l.Content != iceberg.Data {
 				of = *e.File.ReferencedDataFile
 			}
@@ -446,7 +501,11 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 	if err := t.manifest(iceberg.Data, added); err != nil {
 		return err
 	}
-	if err := t.vectors(dead, tuples); err != nil {
+	deletes, err := t.deletes(h, &c)
+	if err != nil {
+		return err
+	}
+	if err := t.vectors(dead, tuples, deletes); err != nil {
 		return err
 	}
 	count := t.next - first
@@ -473,7 +532,7 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 		return err
 	}
 	w.saw["another writer's "+c.op]++
-	w.trace("%d ms: another writer: %s, snapshot %d: %d files added, %d removed, %d vectors", w.now, c.op, t.id, len(c.add), len(c.remove), len(c.dead))
+	w.trace("%d ms: another writer: %s, snapshot %d: %d files added, %d removed, %d vectors, %d equality deletes, %d position deletes", w.now, c.op, t.id, len(c.add), len(c.remove), len(c.dead), len(c.equal), len(c.at))
 	_, err = w.readHead()
 	return err
 }
@@ -523,9 +582,9 @@ func (t *theirCommit) manifest(content iceberg.Content, entries []iceberg.Entry)
 	return t.put(l.Path, b)
 }
 
-func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap, tuples map[string][]byte) error {
+func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap, tuples map[string][]byte, deletes []iceberg.Entry) error {
 	if len(dead) == 0 {
-		return nil
+		return t.manifest(iceberg.Deletes, deletes)
 	}
 	var entries []iceberg.Entry
 	path := fmt.Sprintf("%s/theirs/%d.puffin", t.meta.Location, t.w.serial)
@@ -555,7 +614,7 @@ func (t *theirCommit) vectors(dead map[string]*roaring.Bitmap, tuples map[string
 	for i := range entries {
 		entries[i].File.Bytes = size
 	}
-	return t.manifest(iceberg.Deletes, entries)
+	return t.manifest(iceberg.Deletes, append(entries, deletes...))
 }
 
 // parted divides files so that each has one partition value.

@@ -164,7 +164,7 @@ func shapesOf(rule string) string {
 	if rule == "H14" {
 		return "/^adopts"
 	}
-	if rule == "H10" || rule == "H13" {
+	if rule == "H10" || rule == "H13" || rule == "H15" {
 		return "/^foreign"
 	}
 	if rule == "C10" {

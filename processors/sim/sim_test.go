@@ -108,6 +108,7 @@ var wanted = []string{
 	"row left", "row ended by another writer's vector", "owed by its key", "owed by its row id", "another writer's conflict", "rows of a key in one commit",
 	"row of another writer deleted by a request before it came", "catalog answer lost",
 	"file of another writer compacted", "unsorted output compacted",
+	"another writer's equality deletes", "another writer's position deletes",
 }
 
 func TestSeeds(t *testing.T) {

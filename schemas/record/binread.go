@@ -96,7 +96,13 @@ type binReader struct {
 	at   int
 	ends []int // of the open arrays' blocks, -1 where not said
 	err  error
-	flat bool // column types have no place for nested ones: what older versions wrote
+	flat bool // what older versions wrote: column types have no place for nested ones
+}
+
+// older says whether the version before a type's newest one is read.
+func older(v visitor) bool {
+	r, ok := v.(*binReader)
+	return ok && r.flat
 }
 
 func (r *binReader) reading() bool { return true }

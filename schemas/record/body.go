@@ -6,10 +6,11 @@ import (
 )
 
 // BodyVersion is the version of a type's body that EncodeBody writes. Version 2
-// of a type that carries columns has a place for nested ones.
+// of a type that carries columns has a place for nested ones, of a ForeignSnapshot
+// for delete files.
 func BodyVersion(t Type) uint16 {
 	switch t {
-	case TypeCreateTable, TypeAlterTable, TypeCatalogBase:
+	case TypeCreateTable, TypeAlterTable, TypeCatalogBase, TypeForeignSnapshot:
 		return 2
 	}
 	return 1

@@ -43,6 +43,33 @@ func DecodeFind(b []byte, d *FindDispatch) error {
 	return decodeJobMessage(b, FindForm, FindForm, "find dispatch", func(v visitor) { findDispatchFields(v, d) })
 }
 
+// JobHead is what a Dispatch and a FindDispatch begin with: which attempt it is.
+type JobHead struct {
+	Job       JobID
+	TableID   int64
+	Partition int32
+}
+
+// DecodeJobHead reads the head of what EncodeDispatch or EncodeFind wrote, whose
+// checksum is right, and nothing behind it. Its errors are those of DecodeDispatch.
+func DecodeJobHead(b []byte, h *JobHead) error {
+	form := byte(DispatchForm)
+	if IsFind(b) {
+		form = FindForm
+	}
+	body, err := jobMessageBody(b, form, FindForm, "head of a dispatch")
+	if err != nil {
+		return err
+	}
+	r := binReader{b: body}
+	var table []byte
+	nested(&r, "job", &h.Job, jobIDFields)
+	r.bytes("table", &table)
+	r.long("table_id", &h.TableID)
+	r.int32("partition", &h.Partition)
+	return r.err
+}
+
 // EncodeHeartbeat appends the value of a message of the jobs topic: form u8,
 // Avro of Heartbeat, CRC-32C u32 BE of both.
 func EncodeHeartbeat(dst []byte, h *Heartbeat) ([]byte, error) {
@@ -64,17 +91,26 @@ func encodeJobMessage(dst []byte, form byte, what string, fields func(visitor)) 
 }
 
 func decodeJobMessage(b []byte, form, newest byte, what string, fields func(visitor)) error {
+	body, err := jobMessageBody(b, form, newest, what)
+	if err != nil {
+		return err
+	}
+	r := binReader{b: body}
+	fields(&r)
+	return r.finish(what)
+}
+
+// jobMessageBody is what stands between the form and the checksum.
+func jobMessageBody(b []byte, form, newest byte, what string) ([]byte, error) {
 	switch {
 	case len(b) > 0 && b[0] > newest:
-		return fmt.Errorf("%s: %w: form %d, and this build reads up to %d", what, ErrNewerForm, b[0], newest)
+		return nil, fmt.Errorf("%s: %w: form %d, and this build reads up to %d", what, ErrNewerForm, b[0], newest)
 	case len(b) < 1+crcSize || b[0] != form:
-		return fmt.Errorf("%s: %w: the value has no form", what, ErrUndecodable)
+		return nil, fmt.Errorf("%s: %w: the value has no form", what, ErrUndecodable)
 	}
 	body, sum := b[:len(b)-crcSize], binary.BigEndian.Uint32(b[len(b)-crcSize:])
 	if got := checksum(nil, body); got != sum {
-		return fmt.Errorf("%s: %w: checksum is %08x, the message says %08x", what, ErrUndecodable, got, sum)
+		return nil, fmt.Errorf("%s: %w: checksum is %08x, the message says %08x", what, ErrUndecodable, got, sum)
 	}
-	r := binReader{b: body[1:]}
-	fields(&r)
-	return r.finish(what)
+	return body[1:], nil
 }

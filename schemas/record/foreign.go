@@ -24,7 +24,10 @@ type ForeignSnapshot struct {
 	Files     []ForeignFile   // that the head does not list
 	Removed   []uint64        // that the new one does not list, ascending
 	Moved     []MovedFile     // listed by both, by a manifest of Gone before; ascending
-	Vectors   []ForeignVector // that the head does not list, ascending by file
+	Vectors   []ForeignVector // of files that both list, what died of them; ascending by file
+	// Deletes are the delete files that the new one lists, vectors apart: what they
+	// end is in Files and Vectors, and the next commit takes them out (H15).
+	Deletes int64
 }
 
 // ForeignCommit is a snapshot that another writer made.
@@ -47,8 +50,8 @@ type ForeignFile struct {
 	Sequence   int64 // data sequence number
 	FirstRowID int64
 	Manifest   int32 // index into ForeignSnapshot.Manifests
-	// Dead are positions that are dead from the beginning: those of its vector, and
-	// those that owe a death (H3). Nil: none.
+	// Dead are positions that are dead from the beginning: those of its vector, those
+	// that delete files end (H15), and those that owe a death (H3). Nil: none.
 	Dead []byte
 	// Its vector, if it has one.
 	Vector *PlacedVector
@@ -71,13 +74,17 @@ type MovedFile struct {
 	Vector int32 // likewise
 }
 
-// ForeignVector is a vector of a file that both list. Dead are the positions that
-// the one before did not have, nil: the same.
+// ForeignVector is what died of a file that both list: by a vector that the head
+// does not list, by delete files (H15), or by both. Dead are the positions that the
+// vector before did not have, nil: the same.
 type ForeignVector struct {
 	File   uint64
 	Dead   []byte
-	Vector PlacedVector
+	Vector PlacedVector // NoVector: the file's own stays, if it has one
 }
+
+// NoVector says that no vector came.
+var NoVector = PlacedVector{Puffin: -1, Manifest: -1}
 
 // Numbers of an accepted ForeignSnapshot's outcome.
 const (
@@ -104,6 +111,9 @@ func foreignSnapshotFields(v visitor, r *ForeignSnapshot) {
 	array(v, "removed", &r.Removed, 1, func(v visitor, id *uint64) { v.uint64("", id) })
 	records(v, "moved", &r.Moved, 3, movedFileFields)
 	records(v, "vectors", &r.Vectors, 8, foreignVectorFields)
+	if !older(v) {
+		v.long("deletes", &r.Deletes)
+	}
 }
 
 func foreignCommitFields(v visitor, c *ForeignCommit) {

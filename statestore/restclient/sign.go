@@ -43,7 +43,13 @@ func newSigner(opt *Options) (*signer, error) {
 	if !validHeader("x", name) || !validHeader("x", opt.SigningRegion) {
 		return nil, fmt.Errorf("%w: the signing name or region holds characters that cannot be sent", ErrOptions)
 	}
-	return &signer{region: opt.SigningRegion, name: name, v4: v4.NewSigner()}, nil
+	s := &signer{region: opt.SigningRegion, name: name, v4: v4.NewSigner()}
+	if s.region == "" { // said before anything is sent; the environment and files tell it
+		if _, err := s.provider(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // provider finds the credentials and the region; what was found stays.
@@ -61,7 +67,7 @@ func (s *signer) provider(ctx context.Context) (aws.CredentialsProvider, error) 
 		s.region = cfg.Region
 	}
 	if s.region == "" {
-		return nil, fmt.Errorf("%w: requests are to be signed for %s, and no region is known; give the signing region, or set AWS_REGION", ErrOptions, s.name)
+		return nil, fmt.Errorf("%w: requests are to be signed for %s, and no region is known; give signing_region, or set AWS_REGION", ErrOptions, s.name)
 	}
 	s.creds = cfg.Credentials
 	return s.creds, nil

@@ -63,7 +63,9 @@ func TestWorks(t *testing.T) {
 				t.Fatal("no figures")
 			}
 			for _, r := range rs {
-				if r.Figure <= 0 || r.Goal <= 0 || r.Unit == "" || r.CPU <= 0 || r.Better != Higher && r.Better != Lower {
+				// With so few jobs one completion is all that a table has: the slowest may have none yet.
+				none := r.Bench == "jobs.tables" && r.Figure == 0
+				if r.Figure <= 0 && !none || r.Goal <= 0 || r.Unit == "" || r.CPU <= 0 || r.Better != Higher && r.Better != Lower {
 					t.Errorf("%+v", r)
 				}
 				if r.Beside.Name == "" || r.Beside.Figure <= 0 || r.Ratio != r.Figure/r.Beside.Figure {

@@ -502,7 +502,7 @@ func (x *jobsRun) through(ctx context.Context, r *topology.LogReader) (wall, sha
 	for _, t := range x.log.tables {
 		byID[t.id] = t
 	}
-	done := int64(0)
+	done, ended := int64(0), false
 	err = followOutcomes(ctx, r, x.failed, func(m *record.OutcomeMessage) bool {
 		if !m.Outcome.Changed { // a plan
 			return false
@@ -510,7 +510,8 @@ func (x *jobsRun) through(ctx context.Context, r *topology.LogReader) (wall, sha
 		t := byID[m.TableID]
 		t.done += m.Outcome.Numbers[0]
 		done += m.Outcome.Numbers[0]
-		if t.done == x.w.each && share == 0 {
+		if t.done == x.w.each && !ended {
+			ended = true
 			least := slices.MinFunc(x.log.tables, func(a, b *jobsTable) int { return int(a.done - b.done) })
 			share = float64(least.done) * float64(x.w.tables) / float64(done)
 		}

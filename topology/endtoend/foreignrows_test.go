@@ -12,6 +12,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/varve-io/varve/processors/deletefiles"
 	"github.com/varve-io/varve/schemas/record"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/topology"
@@ -577,10 +578,116 @@ spark.sparkContext.setLogLevel("ERROR")
 	sql(fmt.Sprintf("UPDATE %s SET ver = %d, score = 3, ok = NULL WHERE name = '%s'", table, int64(1)<<42, name))
 	did(map[string]*otherRow{name: {ver: long(1 << 42), score: 3}})
 
+	// Delete files as Flink has them, by Iceberg's own writers: SQL makes none.
+	s.visible(longContext(t), n)
+	name = live(3)
+	if _, refused := spark.do(fmt.Sprintf(`
+j = spark._jvm
+theirs = j.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, %q)
+names = j.java.util.ArrayList()
+names.add("name")
+by = theirs.schema().select(names)
+ids = spark._sc._gateway.new_array(j.int, 1)
+ids[0] = theirs.schema().findField("name").fieldId()
+made = j.org.apache.iceberg.data.GenericAppenderFactory(theirs.schema(), theirs.spec(), ids, by, None)
+out = j.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(theirs.io().newOutputFile(theirs.locationProvider().newDataLocation("equal.parquet")))
+w = made.newEqDeleteWriter(out, j.org.apache.iceberg.FileFormat.PARQUET, None)
+for name in (%q, "nobody"):
+    row = j.org.apache.iceberg.data.GenericRecord.create(by)
+    row.setField("name", name)
+    w.write(row)
+w.close()
+theirs.newRowDelta().addDeletes(w.toDeleteFile()).commit()
+`, table, name)); refused != "" {
+		t.Fatal("Spark: ", refused)
+	}
+	did(map[string]*otherRow{name: nil})
+
 	s.visible(longContext(t), n)
 	sql(fmt.Sprintf("CALL o.system.rewrite_data_files(table => '%s', options => map('rewrite-all', 'true'))", s.f.def.Name),
 		fmt.Sprintf("CALL o.system.rewrite_manifests(table => '%s')", s.f.def.Name))
 	did(nil)
 	t.Logf("%d commits taken in", accepted(s.records(n, record.TypeForeignSnapshot)))
 	stop(t, n)
+}
+
+// TestForeignDeleteFiles: another writer deletes by equality, and upserts in that way,
+// as Flink does; a third deletes by a position-delete file. What they end is dead, their
+// delete files leave with our next commit, and later events of those keys are right (H15).
+func TestForeignDeleteFiles(t *testing.T) {
+	s, n := newOutside(t)
+	s.load(t, n, 150)
+	w := &otherWriter{t: t, s: s}
+	high := long(1 << 40)
+	live := func(h *otherHead) (names []string) {
+		for _, f := range h.files {
+			for i := range f.rows {
+				if !f.dead.Contains(uint32(i)) {
+					names = append(names, f.rows[i].name)
+				}
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	names := live(w.read())
+	if len(names) < 8 {
+		t.Fatalf("%d rows to delete", len(names))
+	}
+	var steps []foreignStep
+	// One that was never there is among them.
+	w.do(func(*otherHead) change {
+		return change{op: "delete", equal: []string{names[0], names[1], "nobody"}}
+	})
+	steps = append(steps, s.step(n, map[string]*otherRow{names[0]: nil, names[1]: nil}))
+	// The row that comes with the delete is not ended by it.
+	up := []otherRow{{name: names[2], ver: high, score: 21}, {name: "theirs-0", ver: high, score: 22}}
+	w.do(func(*otherHead) change {
+		return change{op: "overwrite", add: [][]otherRow{up}, equal: []string{names[2], "theirs-0"}}
+	})
+	steps = append(steps, s.step(n, map[string]*otherRow{names[2]: &up[0], "theirs-0": &up[1]}))
+	s.load(t, n, 60)
+	// Two commits before the log sees either: the second one's delete ends what the first one brought.
+	w.do(func(*otherHead) change {
+		return change{op: "append", add: [][]otherRow{{{name: "theirs-1", ver: high, score: 23}, {name: "theirs-2", ver: high, score: 24}}}}
+	})
+	w.do(func(*otherHead) change { return change{op: "delete", equal: []string{"theirs-1"}} })
+	steps = append(steps, s.step(n, map[string]*otherRow{"theirs-1": {name: "theirs-1", ver: high}, "theirs-2": {name: "theirs-2", ver: high, score: 24}}))
+	steps = append(steps, s.now(map[string]*otherRow{"theirs-1": nil}))
+	// By position, of a file without a vector.
+	var gone []string
+	w.do(func(h *otherHead) change {
+		gone = nil
+		c := change{op: "delete", at: map[string]*roaring.Bitmap{}}
+		for _, f := range h.files {
+			if f.dv == nil && len(f.rows) > 1 && len(gone) == 0 {
+				c.at[f.entry.File.Path] = roaring.BitmapOf(0)
+				gone = append(gone, f.rows[0].name)
+			}
+		}
+		if len(gone) == 0 {
+			t.Fatal("every file has a vector")
+		}
+		return c
+	})
+	steps = append(steps, s.step(n, map[string]*otherRow{gone[0]: nil}))
+	s.holds(n, steps...)
+	h := w.read()
+	for path, entries := range h.in {
+		for i := range entries {
+			if deletefiles.Is(&entries[i].File) && entries[i].File.Content != 0 {
+				t.Errorf("%s lists %s still", path, entries[i].File.Path)
+			}
+		}
+	}
+	if took := accepted(s.records(n, record.TypeForeignSnapshot)); took < 4 {
+		t.Errorf("%d ForeignSnapshots were accepted", took)
+	}
+	s.load(t, n, 100)
+	s.holds(n, steps...)
+	stop(t, n)
+	n = start(t, s.o)
+	s.load(t, n, 50)
+	s.holds(n, steps...)
+	s.replayed(n)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/varve-io/varve/processors/deletefiles"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
 	"github.com/varve-io/varve/schemas/iceberg"
@@ -97,9 +98,10 @@ func (w *otherWriter) read() *otherHead {
 				continue
 			}
 			h.in[l.Path] = append(h.in[l.Path], e)
-			if l.Content == iceberg.Data {
+			switch {
+			case l.Content == iceberg.Data:
 				h.files = append(h.files, &otherFile{entry: e, dead: roaring.New()})
-			} else {
+			case e.File.Format == iceberg.FormatPuffin:
 				vectors[*e.File.ReferencedDataFile] = e
 			}
 		}
@@ -157,8 +159,9 @@ type change struct {
 	add    [][]otherRow               // files, rows in any order
 	remove map[string]bool            // data files by path
 	dead   map[string]*roaring.Bitmap // whole vectors by data file
-	// equality adds an equality-delete file.
-	equality bool
+	equal  []string                   // an equality-delete file of these keys
+	by     []int32                    // its columns; nil: the key
+	at     map[string]*roaring.Bitmap // a position-delete file, by data file
 }
 
 // commit makes a change of what was read; another commit meanwhile is a conflict.
@@ -214,7 +217,7 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		for _, e := range h.in[l.Path] {
 			e.Status = iceberg.Existing
 			of := e.File.Path
-			if l.Content != iceberg.Data {
+			if e.File.Format == iceberg.FormatPuffin {
 				of = *e.File.ReferencedDataFile
 			}
 			if c.remove[of] || l.Content != iceberg.Data && c.dead[of] != nil {
@@ -268,13 +271,44 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		}
 		manifest(iceberg.Deletes, vectors)
 	}
-	if c.equality {
+	var deletes []iceberg.Entry
+	if len(c.equal) > 0 {
 		path := fmt.Sprintf("%s/theirs/%d-eq.parquet", m.Location, w.n)
-		n := w.write(path, schema, []otherRow{{name: "x"}})
-		manifest(iceberg.Deletes, []iceberg.Entry{{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
-			Content: iceberg.EqualityDeletes, Path: path, Format: iceberg.FormatParquet, Records: 1, Bytes: n, EqualityIDs: []int32{1},
-		}}})
+		var list []otherRow
+		for _, name := range c.equal {
+			list = append(list, otherRow{name: name})
+		}
+		by := c.by
+		if by == nil {
+			by = []int32{1}
+		}
+		n := w.write(path, schema, list)
+		deletes = append(deletes, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
+			Content: iceberg.EqualityDeletes, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n, EqualityIDs: by,
+		}})
 	}
+	if len(c.at) > 0 {
+		path := fmt.Sprintf("%s/theirs/%d-pos.parquet", m.Location, w.n)
+		s := &schemas.Schema{Fields: []schemas.Field{deletefiles.Path, deletefiles.Position}}
+		b := rows.NewBatch(s)
+		n := int64(0)
+		for _, of := range sortedKeys(c.at) {
+			for _, pos := range c.at[of].ToArray() {
+				b.Cols[0].AppendBytes([]byte(of))
+				b.Cols[1].AppendInt(int64(pos))
+				b.AppendEvent(rows.Upsert, 0, 0, false)
+				n++
+			}
+		}
+		var out bytes.Buffer
+		_, err := rows.Write(&out, rows.WriteOptions{Schema: s}, b, nil, rows.Extra{})
+		w.must(err)
+		w.must(os.WriteFile(w.local(path), out.Bytes(), 0o644))
+		deletes = append(deletes, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
+			Content: iceberg.PositionDeletes, Path: path, Format: iceberg.FormatParquet, Records: n, Bytes: int64(out.Len()),
+		}})
+	}
+	manifest(iceberg.Deletes, deletes)
 	x := iceberg.Snapshot{ID: id, Sequence: seq, TimestampMs: m.LastUpdatedMs + 1, Operation: c.op, SchemaID: &m.CurrentSchema, FirstRowID: &first}
 	o := iceberg.ListOptions{SnapshotID: id, Sequence: seq, FirstRowID: first}
 	parent := int64(0)

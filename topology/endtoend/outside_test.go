@@ -493,11 +493,11 @@ func TestOutsideForeign(t *testing.T) {
 		want []string
 		mend func(s *outside) // as the error says; nil: there is no easy way
 	}{
-		"deleted by equality": {func(s *outside) {
+		"deleted by equality of a column that is not there": {func(s *outside) {
 			ours = s.metadata().Current().ID
 			w := &otherWriter{t: s.t, s: s}
-			w.do(func(*otherHead) change { return change{op: "delete", equality: true} })
-		}, []string{"snapshot 70", "it deletes by equality", "set branch main back to our snapshot"}, back},
+			w.do(func(*otherHead) change { return change{op: "delete", equal: []string{"x"}, by: []int32{1, 99}} })
+		}, []string{"snapshot 70", "deletes by equality of the column with field id 99", "set branch main back to our snapshot"}, back},
 		"rolled back": {func(s *outside) {
 			m := s.metadata()
 			ours = m.Current().ID

@@ -140,12 +140,10 @@ func arrowText(a arrow.Array, i int) (*string, error) {
 	case *extensions.UUIDArray:
 		s = a.Value(i).String()
 	case *array.Struct, array.ListLike:
-		// As reader.py has it: a map is a list of its entries.
-		b, err := json.Marshal(a.GetOneForMarshal(i))
-		if err != nil {
-			return nil, err
+		var v any
+		if v, err = arrowNested(a, i); err == nil {
+			s, err = NestedText(v)
 		}
-		s = string(b)
 	default:
 		return nil, fmt.Errorf("no text form for Arrow type %s", a.DataType())
 	}
@@ -153,4 +151,55 @@ func arrowText(a arrow.Array, i int) (*string, error) {
 		return nil, err
 	}
 	return &s, nil
+}
+
+// arrowNested is a value inside of a nested one, or such a one, as reader.py has it.
+func arrowNested(a arrow.Array, i int) (any, error) {
+	if a.IsNull(i) {
+		return nil, nil
+	}
+	var err error
+	switch a := a.(type) {
+	case *array.Struct:
+		out := map[string]any{}
+		for f, field := range a.DataType().(*arrow.StructType).Fields() {
+			if out[field.Name], err = arrowNested(a.Field(f), i); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case *array.Map:
+		out := []any{}
+		for from, to := a.ValueOffsets(i); from < to; from++ {
+			key, err := arrowNested(a.Keys(), int(from))
+			if err != nil {
+				return nil, err
+			}
+			value, err := arrowNested(a.Items(), int(from))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, map[string]any{"key": key, "value": value})
+		}
+		return out, nil
+	case array.ListLike:
+		out := []any{}
+		for from, to := a.ValueOffsets(i); from < to; from++ {
+			v, err := arrowNested(a.ListValues(), int(from))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		}
+		return out, nil
+	}
+	text, err := arrowText(a, i)
+	if err != nil {
+		return nil, err
+	}
+	switch a.(type) {
+	case *array.Boolean, *array.Int32, *array.Int64, *array.Float32, *array.Float64:
+		return json.RawMessage(*text), nil
+	}
+	return *text, nil
 }

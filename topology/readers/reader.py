@@ -3,6 +3,8 @@
 Values cross as what they are stored as (numbers of days, micro- or nanoseconds;
 hexadecimal bytes), so no Python type narrows them. The caller makes text of them.
 """
+import datetime
+import decimal
 import glob
 import importlib
 import json
@@ -14,7 +16,8 @@ import pyarrow.compute as pc
 
 
 def nested(v, t):
-    """A nested value as JSON: a map is a list of its entries, in their order."""
+    """A nested value as JSON: a map is a list of its entries, in their order. What JSON
+    has no form for is the text that it has as a column's value."""
     if v is None:
         return None
     if pa.types.is_struct(t):
@@ -23,6 +26,14 @@ def nested(v, t):
         return [{"key": nested(k, t.key_type), "value": nested(x, t.item_type)} for k, x in v]
     if pa.types.is_nested(t):
         return [nested(x, t.value_type) for x in v]
+    if isinstance(v, datetime.datetime):
+        return v.isoformat(timespec="microseconds")
+    if isinstance(v, datetime.date):
+        return v.isoformat()
+    if isinstance(v, decimal.Decimal):
+        return format(v, "f")
+    if isinstance(v, bytes):
+        return v.hex()
     return v
 
 
@@ -67,11 +78,7 @@ def column(name, chunks, kind_hint=None):
     ):
         kind, vals = "binary", [None if v is None else v.hex() for v in arr.to_pylist()]
     elif pa.types.is_nested(t):
-        kind = "string"
-        vals = [
-            None if v is None else json.dumps(nested(v, t), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            for v in arr.to_pylist()
-        ]
+        kind, vals = "nested", [None if v is None else json.dumps(nested(v, t)) for v in arr.to_pylist()]
     else:
         raise TypeError(f"column {name}: no text form for Arrow type {t}")
     if kind_hint:

@@ -50,7 +50,8 @@ type Options struct {
 	// first two columns. iceberg-go, DuckDB, Spark and Trino can.
 	Lineage bool
 	// Properties are the engine's: file IO properties of PyIceberg and
-	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …).
+	// iceberg-go (s3.endpoint, …), settings of DuckDB (s3_endpoint, …), of Trino
+	// those of a catalog: without REST, all of them.
 	Properties map[string]string
 	// Locate, if set, gives iceberg-go the local file of a location; a build
 	// with its S3 driver takes minutes. The Python engines read where it says.
@@ -67,8 +68,8 @@ type REST struct {
 
 // Table is what an engine read. Null is nil; every other value is the text of
 // schemas.AppendText: 2024-02-29T13:05:00.000001+00:00, hexadecimal bytes,
-// decimals with their scale, floats in shortest form. Row order is the
-// engine's.
+// decimals with their scale, floats in shortest form; of a struct, list or map
+// that of NestedText. Row order is the engine's.
 type Table struct {
 	Columns []string
 	Rows    [][]*string

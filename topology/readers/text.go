@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -26,6 +27,17 @@ func jsonText(kind string, raw json.RawMessage) (*string, error) {
 	case "boolean", "int", "decimal", "string", "binary":
 	case "uuid":
 		s = uuidText(s)
+	case "nested":
+		d := json.NewDecoder(strings.NewReader(s))
+		d.UseNumber()
+		var v any
+		if err := d.Decode(&v); err != nil {
+			return nil, err
+		}
+		var err error
+		if s, err = NestedText(v); err != nil {
+			return nil, err
+		}
 	case "float", "double":
 		v, err := strconv.ParseFloat(s, 64) // Python's float.hex
 		if err != nil {
@@ -42,6 +54,16 @@ func jsonText(kind string, raw json.RawMessage) (*string, error) {
 		}
 	}
 	return &s, nil
+}
+
+// NestedText is the text of a struct, list or map, of what JSON is read as: fields
+// sorted by name, a map as a list of its entries, what JSON has no form for as text.
+func NestedText(v any) (string, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
 func floatText(v float64, single bool) string {

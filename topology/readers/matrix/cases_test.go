@@ -3,6 +3,7 @@ package matrix
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,8 +57,9 @@ type tableCase struct {
 
 type alteration struct {
 	change  record.AlterTable
-	columns []column          // after it
-	old     map[string]string // values of the new columns in rows that were there
+	columns []column                    // after it
+	old     map[string]string           // values of the new columns in rows that were there
+	rewrite func(row map[string]string) // changes values of rows that were there
 }
 
 var kinds = map[string]schemas.Type{
@@ -240,7 +242,7 @@ func cases() []tableCase {
 	part := func(name, what string, c column, p func(*schemas.Schema) []schemas.PartitionField, f ...filter) tableCase {
 		return tableCase{name: "parts." + name, what: "by " + what, columns: []column{c, level}, partition: p, filters: append(f, below("id", 40))}
 	}
-	return []tableCase{
+	return slices.Concat([]tableCase{
 		{name: "types.everyday", what: "boolean, int, long, float, double, decimals, date, timestamp, timestamptz, string, binary, fixed, uuid", columns: everyday,
 			filters: []filter{below("id", 40), below("i", 0), text("name", "日本語"), since("day", "date", "1990-01-01")}},
 		one("time", "time", of("00:00:00.000000", "23:59:59.999999", "12:34:56.000001"), map[readers.Engine]string{
@@ -282,5 +284,5 @@ func cases() []tableCase {
 		{name: "other.upgraded", what: "upgraded rows: the files of a table of version 2 with position deletes", columns: []column{level, name, day}, upgraded: true,
 			filters: []filter{below("id", 40), below("level", 0), since("day", "date", "1990-01-01")}},
 		{name: "other.appended", what: "append-only", columns: []column{level, name}, appendOnly: true, filters: []filter{below("id", 40)}},
-	}
+	}, nestedCases())
 }
