@@ -58,7 +58,7 @@ func CheckImport(d *schemas.Definition, in *ImportFile) (*rows.File, error) {
 		if i < 0 || schema.Fields[i].Name != c.Name {
 			return fail(fmt.Errorf("its column %q has the field id %d, which is another column of table %s, or none: write it with the table's field ids, or with none", c.Name, c.ID, d.Name))
 		}
-		if have := schema.Fields[i].Type; c.Type != have && !c.Type.CanWiden(have) && !have.IsNested() {
+		if have := schema.Fields[i].Type; !f.Fits(&c, have) && !have.IsNested() {
 			return fail(fmt.Errorf("its column %q is a %s, which no %s can hold", c.Name, c.Type, have))
 		}
 	}

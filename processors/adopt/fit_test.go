@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -317,5 +319,56 @@ func TestChoose(t *testing.T) {
 	meta.CurrentSnapshot, meta.Refs = nil, nil
 	if s, schemaID, err := choose(meta, What{}); s != nil || schemaID != 1 || err != nil {
 		t.Errorf("an empty table: %+v, %d, %v", s, schemaID, err)
+	}
+}
+
+// TestCheckConverted: files whose instants are INT96 or milliseconds are taken, but not
+// the bounds of these, which writers have taken from the numbers as they are stored.
+func TestCheckConverted(t *testing.T) {
+	w := newWorld(t)
+	fields := []schemas.Field{
+		column(1, "id", schemas.Long), column(2, "local", schemas.Timestamp), column(3, "zoned", schemas.TimestampTz), column(4, "clock", schemas.Time),
+		column(7, "bytes", schemas.String), column(8, "sixteen", schemas.UUID),
+	}
+	w.table.Schema, w.table.specs[0] = &schemas.Schema{Fields: fields}, &schemas.Spec{}
+	for _, name := range []string{"int96-dict.parquet", "millis-dict.parquet"} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "schemas", "rows", "testdata", "foreigntimes", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts := func(n int64) []iceberg.IDCount {
+			return []iceberg.IDCount{{ID: 1, Count: n}, {ID: 2, Count: n}, {ID: 3, Count: n}}
+		}
+		eight := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+		bounds := func() []iceberg.IDBytes {
+			return []iceberg.IDBytes{{ID: 1, Value: eight}, {ID: 2, Value: eight}, {ID: 3, Value: eight}}
+		}
+		w.table.Files = append(w.table.Files, File{DataFile: iceberg.DataFile{
+			Path: w.put(name, raw), Format: "parquet", Records: 10, Bytes: int64(len(raw)),
+			ColumnSizes: counts(9), ValueCounts: counts(10), NullCounts: counts(0), Lower: bounds(), Upper: bounds(),
+		}, Dead: roaring.New()})
+	}
+	d := ours(fields...)
+	fit, err := w.table.Check(t.Context(), d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fit.Refused) > 0 || len(fit.Items) != 2 {
+		t.Fatalf("got %+v", fit)
+	}
+	for _, m := range fit.Metrics {
+		if len(m.Columns) != 3 {
+			t.Fatalf("got metrics %+v", m)
+		}
+		for _, c := range m.Columns {
+			if own := c.FieldID == 1; c.HasLower != own || c.HasUpper != own || c.Values != 10 {
+				t.Errorf("got metrics %+v", c)
+			}
+		}
+	}
+	// A date is none of them.
+	d.Schemas[0].Fields[1].Type, w.table.Schema.Fields[1].Type = schemas.Of(schemas.Date), schemas.Of(schemas.Date)
+	if fit, err = w.table.Check(t.Context(), d, nil); err != nil || len(fit.Refused) != 2 || !strings.Contains(fit.Refused[0].Why.Error(), "which no date can hold") {
+		t.Errorf("got %+v, %v", fit, err)
 	}
 }

@@ -543,7 +543,7 @@ func (r *foreignReader) check(ctx context.Context, e *iceberg.Entry) error {
 		if i < 0 {
 			continue // nobody reads it
 		}
-		if have := schema.Fields[i].Type; c.Type != have && !c.Type.CanWiden(have) && !have.IsNested() {
+		if have := schema.Fields[i].Type; !file.Fits(&c, have) && !have.IsNested() {
 			return r.stopped("%s has the column %q as %s, which no %s can hold", d.Path, schema.Fields[i].Name, c.Type, have)
 		}
 	}

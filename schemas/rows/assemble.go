@@ -168,13 +168,13 @@ func (f *File) assemble(want *schemas.Field, group int, readAhead int) (*assembl
 	}
 	a := &assembler{f: f, field: want}
 	scans := make(map[int]*leafScan)
-	open := func(leaf int) *leafScan {
+	open := func(leaf int, typ schemas.Type) *leafScan {
 		if s := scans[leaf]; s != nil {
 			return s
 		}
 		l := &f.leaves[leaf]
 		s := &leafScan{f: f, leaf: leaf, group: group}
-		s.col = NewColumn(l.typ)
+		s.col = NewColumn(typ)
 		s.in = stream{r: f.r, step: max(readAhead, minReadAhead)}
 		s.r = chunkReader{leaf: l}
 		scans[leaf] = s
@@ -189,16 +189,17 @@ func (f *File) assemble(want *schemas.Field, group int, readAhead int) (*assembl
 	return a, nil
 }
 
-func (f *File) readingOf(to *nest, from *fileNode, open func(int) *leafScan) (*reading, error) {
+func (f *File) readingOf(to *nest, from *fileNode, open func(int, schemas.Type) *leafScan) (*reading, error) {
 	r := &reading{to: to, from: from}
 	kind := from.kind
 	if kind == 0 {
 		l := &f.leaves[from.leaf]
-		if l.typ != to.typ && !l.typ.CanWiden(to.typ) || to.typ.IsNested() {
-			return nil, fmt.Errorf("field %q is a %s in the file, which no %s can hold", to.name, l.typ, to.typ)
+		typ := l.as(to.typ)
+		if typ != to.typ && !typ.CanWiden(to.typ) || to.typ.IsNested() {
+			return nil, fmt.Errorf("field %q is a %s in the file, which no %s can hold", to.name, typ, to.typ)
 		}
-		r.wide = StorageOf(l.typ) != to.storage
-		r.leaves = []*leafScan{open(from.leaf)}
+		r.wide = StorageOf(typ) != to.storage
+		r.leaves = []*leafScan{open(from.leaf, typ)}
 		return r, nil
 	}
 	if kind != to.kind {
@@ -243,7 +244,7 @@ func (f *File) readingOf(to *nest, from *fileNode, open func(int) *leafScan) (*r
 				best = l
 			}
 		}
-		r.leaves = []*leafScan{open(best)}
+		r.leaves = []*leafScan{open(best, f.leaves[best].typ)}
 	}
 	return r, nil
 }

@@ -91,7 +91,7 @@ func (c *GroupCopy) column(cc *copyColumn, to *chunk, own bool, inherits int64) 
 	ch := &c.f.groups[c.group].chunks[at]
 	rows := c.f.groups[c.group].rows
 	switch {
-	case l.typ != to.leaf.typ || l.phys != to.leaf.phys || l.phys == physFixed && l.length != to.leaf.length || l.optional == to.leaf.required:
+	case l.typ != to.leaf.typ || l.phys != to.leaf.phys || l.converts() || l.phys == physFixed && l.length != to.leaf.length || l.optional == to.leaf.required:
 		return fmt.Errorf("%w: column %q is of another type", ErrCannotCopy, to.leaf.name)
 	case to.decided && to.codec != ch.codec:
 		return fmt.Errorf("%w: column %q has another codec", ErrCannotCopy, to.leaf.name)

@@ -107,8 +107,10 @@ func (e *element) typeOf() (schemas.Type, string) {
 		switch {
 		case e.logical == 6, e.logical == 0 && e.hasConverted && e.converted == convDate:
 			return schemas.Of(schemas.Date), ""
+		case e.millis():
+			return schemas.Of(schemas.Time), ""
 		case e.logical == 7:
-			return no("time in milliseconds")
+			return no("a time of 32 bits in another unit than milliseconds")
 		case e.logical == 10 && !e.signed, e.logical == 0 && e.hasConverted && e.converted >= 11 && e.converted <= 14:
 			return no("an unsigned integer")
 		}
@@ -131,8 +133,12 @@ func (e *element) typeOf() (schemas.Type, string) {
 			return schemas.Of(schemas.TimestampTzNs), ""
 		case e.logical == 8 && e.unit == 3:
 			return schemas.Of(schemas.TimestampNs), ""
-		case e.logical == 8, converted == 9:
-			return no("timestamp in milliseconds")
+		case e.millis() && (e.utc || e.logical == 0):
+			return schemas.Of(schemas.TimestampTz), ""
+		case e.millis():
+			return schemas.Of(schemas.Timestamp), ""
+		case e.logical == 8:
+			return no("a timestamp in a unit that is not known")
 		case e.logical == 10 && !e.signed, converted >= 11 && converted <= 14:
 			return no("an unsigned integer")
 		}
@@ -158,9 +164,24 @@ func (e *element) typeOf() (schemas.Type, string) {
 		}
 		return schemas.FixedOf(int(e.length)), ""
 	case physInt96:
-		return no("INT96")
+		return schemas.Of(schemas.TimestampTz), ""
 	}
 	return no(fmt.Sprintf("physical type %d", e.phys))
+}
+
+// bare says that nothing is told of a leaf's values but how they are stored.
+func (e *element) bare() bool { return e.logical == 0 && !e.hasConverted }
+
+// millis says that a leaf holds times or timestamps in milliseconds.
+func (e *element) millis() bool {
+	converted := e.logical == 0 && e.hasConverted
+	switch e.phys {
+	case physInt32:
+		return e.logical == 7 && e.unit == 1 || converted && e.converted == convTimeMillis
+	case physInt64:
+		return e.logical == 8 && e.unit == 1 || converted && e.converted == convTimestampMillis
+	}
+	return false
 }
 
 // parse reads the file metadata.
@@ -330,7 +351,7 @@ func (f *File) takeSchema(elements []element) error {
 			open = append(open, e.children)
 			continue
 		}
-		l := fileLeaf{name: e.name, phys: int32(e.phys), length: int32(min(max(e.length, 0), math.MaxInt32)), optional: e.repetition == 1}
+		l := fileLeaf{name: e.name, phys: int32(e.phys), length: int32(min(max(e.length, 0), math.MaxInt32)), optional: e.repetition == 1, bare: e.bare(), millis: e.millis()}
 		if e.hasID && e.id > 0 && e.id <= math.MaxInt32 {
 			l.id, l.hasID = int32(e.id), true
 		}

@@ -23,7 +23,7 @@ func (f *File) GroupBounds(g int, field *schemas.Field) (out Bounds, ok bool) {
 	}
 	l := &f.leaves[at]
 	ch := &f.groups[g].chunks[at]
-	if l.why != "" || ch.nulls < 0 || StorageOf(l.typ) != StorageOf(field.Type) {
+	if l.why != "" || l.converts() || ch.nulls < 0 || StorageOf(l.typ) != StorageOf(field.Type) {
 		return out, false
 	}
 	out.Rows, out.Nulls = f.groups[g].rows, ch.nulls

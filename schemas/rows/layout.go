@@ -20,6 +20,8 @@ const (
 	convUTF8            = 0
 	convDecimal         = 5
 	convDate            = 6
+	convTimeMillis      = 7
+	convTimestampMillis = 9
 	convTimestampMicros = 10
 )
 

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/compress"
@@ -421,6 +422,20 @@ func (r *chunkReader) plain(c *Column, b []byte, n int) error {
 			c.Ints[at+i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 		}
 		return r.checkInts(c, at)
+	case physInt96:
+		if len(b)/12 < n {
+			return errShortValues
+		}
+		at := len(c.Ints)
+		c.Ints = grown(c.Ints, n)
+		for i := range c.Ints[at:] {
+			v, ok := int96Micros(b[12*i:])
+			if !ok {
+				return errInstant
+			}
+			c.Ints[at+i] = v
+		}
+		return nil
 	case physFloat:
 		if len(b)/4 < n {
 			return errShortValues
@@ -497,9 +512,42 @@ func (r *chunkReader) places(b []byte, n int) error {
 	return nil
 }
 
-// checkInts refuses numbers beyond the column's type, which a damaged or
-// foreign file may hold.
+var errInstant = fmt.Errorf("a timestamp lies further from 1970 than 64 bits of microseconds reach: %w", ErrUnsupported)
+
+// The Julian day number of 1970-01-01.
+const julianEpoch = 2440588
+
+// int96Micros is the instant of an INT96: the nanoseconds of the day, then its
+// Julian day. Some writers count the nanoseconds of instants before 1970 down
+// from a midnight. What is finer than a microsecond is cut off towards the past.
+func int96Micros(b []byte) (micros int64, ok bool) {
+	day := int64(int32(binary.LittleEndian.Uint32(b[8:]))) - julianEpoch
+	rest := schemas.FloorDiv(int64(binary.LittleEndian.Uint64(b)), schemas.NanosPerMicro)
+	if day < 0 {
+		// The midnight before the first instant is none itself.
+		day++
+		rest -= schemas.MicrosPerDay
+	}
+	const most = math.MaxInt64 / schemas.MicrosPerDay
+	if day < -most || day > most {
+		return 0, false
+	}
+	midnight := day * schemas.MicrosPerDay
+	micros = midnight + rest
+	return micros, (micros < midnight) == (rest < 0)
+}
+
+// checkInts brings milliseconds to microseconds and refuses numbers beyond the
+// column's type, which a damaged or foreign file may hold.
 func (r *chunkReader) checkInts(c *Column, from int) error {
+	if r.leaf.millis {
+		for i, v := range c.Ints[from:] {
+			if v < math.MinInt64/1000 || v > math.MaxInt64/1000 {
+				return errInstant
+			}
+			c.Ints[from+i] = 1000 * v
+		}
+	}
 	switch c.Type.Kind {
 	case schemas.Decimal, schemas.Time:
 		lo, hi := c.Type.IntRange()
@@ -529,6 +577,9 @@ func (r *chunkReader) appendBytes(c *Column, v []byte) error {
 			return nil
 		}
 		v = w
+	}
+	if r.leaf.bare && c.Type.Kind == schemas.String && !utf8.Valid(v) {
+		return fmt.Errorf("a value of bytes is no text: %w", ErrBadFile)
 	}
 	if uint64(len(c.Data))+uint64(len(v)) > math.MaxUint32 {
 		return errLargeColumn
@@ -709,7 +760,7 @@ func (r *chunkReader) other(enc int64, b []byte, n int) error {
 		return r.deltaLengths(b, n)
 	case enc == encDeltaBytes && (r.leaf.phys == physByteArray || r.leaf.phys == physFixed):
 		return r.deltaStrings(b, n)
-	case enc == encByteStreamSplit && r.leaf.phys != physByteArray && r.leaf.phys != physBoolean:
+	case enc == encByteStreamSplit && r.leaf.phys != physByteArray && r.leaf.phys != physBoolean && r.leaf.phys != physInt96:
 		width := 8
 		switch r.leaf.phys {
 		case physInt32, physFloat:

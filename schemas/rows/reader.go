@@ -49,6 +49,8 @@ type fileLeaf struct {
 	optional bool
 	typ      schemas.Type
 	why      string // not empty: why the column cannot be read
+	bare     bool   // no annotation says what the values are
+	millis   bool   // they are scaled to microseconds
 
 	maxDef, maxRep uint8
 }
@@ -168,6 +170,39 @@ func (f *File) nestedColumns() []*fileNode {
 // may have none (T3).
 func (f *File) HasFieldIDs() bool { return len(f.byID)+len(f.nested) > 0 }
 
+// as is the type that the leaf's values are taken as where a field of another
+// type is wanted. Writers of old left it to the table's schema what an INT96, a
+// byte array or 16 bytes are.
+func (l *fileLeaf) as(want schemas.Type) schemas.Type {
+	switch {
+	case l.phys == physInt96 && want.Kind == schemas.Timestamp,
+		l.bare && l.phys == physByteArray && want.Kind == schemas.String,
+		l.bare && l.phys == physFixed && l.length == 16 && want.Kind == schemas.UUID:
+		return want
+	}
+	return l.typ
+}
+
+// Fits says whether a column of the file, as Fields and Columns give it, can be
+// read as one of the wanted type.
+func (f *File) Fits(c *schemas.Field, want schemas.Type) bool {
+	have := c.Type
+	if at, flat := f.byID[c.ID]; flat {
+		have = f.leaves[at].as(want)
+	}
+	return have == want || have.CanWiden(want)
+}
+
+// Converts says whether the values of a flat column are stored in another unit
+// or form than its type has: bounds that others took from the stored ones cannot
+// be relied on.
+func (f *File) Converts(id int32) bool {
+	at, flat := f.byID[id]
+	return flat && f.leaves[at].converts()
+}
+
+func (l *fileLeaf) converts() bool { return l.millis || l.phys == physInt96 }
+
 // ReadColumns reads whole columns by field id, with the types that the file
 // has. A column that is not there is an error: see Read.
 func (f *File) ReadColumns(ids []int32) ([]Column, error) {
@@ -209,7 +244,7 @@ func (f *File) Read(want []schemas.Field) ([]Column, error) {
 			cols[i] = c
 			continue
 		}
-		c := NewColumn(f.leaves[at].typ)
+		c := NewColumn(f.leaves[at].as(want[i].Type))
 		packed := int64(0)
 		for g := range f.groups {
 			packed += f.groups[g].chunks[at].size
@@ -243,7 +278,7 @@ func (f *File) ReadGroup(g int, want []schemas.Field) ([]Column, error) {
 		} else if !ok {
 			cols[i], err = defaults(&want[i], int(f.groups[g].rows))
 		} else {
-			cols[i] = NewColumn(f.leaves[at].typ)
+			cols[i] = NewColumn(f.leaves[at].as(want[i].Type))
 			cols[i].reserve(f.groups[g].rows, f.groups[g].chunks[at].size)
 			if err = f.readChunk(&cols[i], g, at); err == nil {
 				err = convert(&cols[i], &want[i])

@@ -79,13 +79,15 @@ func (f *File) Scan(want []schemas.Field, lo, hi int64, readAhead int) (*Scan, e
 		if l.why != "" {
 			return nil, fmt.Errorf("column %q: %s: %w", l.name, l.why, ErrUnsupported)
 		}
-		if l.typ != want[i].Type && !l.typ.CanWiden(want[i].Type) {
-			return nil, fmt.Errorf("column %q is a %s in the file, which no %s can hold", want[i].Name, l.typ, want[i].Type)
+		typ := l.as(want[i].Type)
+		if typ != want[i].Type && !typ.CanWiden(want[i].Type) {
+			return nil, fmt.Errorf("column %q is a %s in the file, which no %s can hold", want[i].Name, typ, want[i].Type)
 		}
 		c.leaf = at
-		c.col = NewColumn(l.typ)
+		c.col = NewColumn(typ)
 		c.in = stream{r: f.r, step: max(readAhead, minReadAhead)}
-		c.r = chunkReader{leaf: l, view: c.col.Storage == Bytes && l.typ.Kind != schemas.Decimal}
+		bytesAsText := l.bare && typ.Kind == schemas.String // each is checked
+		c.r = chunkReader{leaf: l, view: c.col.Storage == Bytes && typ.Kind != schemas.Decimal && !bytesAsText}
 	}
 	return s, nil
 }
