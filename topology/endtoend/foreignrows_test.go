@@ -856,6 +856,11 @@ func TestForeignDeleteFilesStop(t *testing.T) {
 		} else {
 			w.must(os.WriteFile(written, whole, 0o644))
 		}
+		waitUntil(t, "the table goes on: "+name, func() bool {
+			st, err := n.Status(ctx)
+			w.must(err)
+			return st.Waiting[s.f.def.Name] == ""
+		})
 		s.load(t, n, 20)
 		s.visible(ctx, n)
 	}
