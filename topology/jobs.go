@@ -59,6 +59,9 @@ type JobOptions struct {
 	// Partitions of the jobs topic where it is made. Default: DefaultJobPartitions
 	// on a cluster, one embedded.
 	Partitions int
+	// CheckOutputs: of so many completed jobs the outputs of one have their ends read
+	// once they were accepted; negative: of none. Default: DefaultCheckOutputs.
+	CheckOutputs int
 }
 
 // jobID is one attempt at a job of a partition of the log: plans are offsets in it.

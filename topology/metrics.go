@@ -45,6 +45,7 @@ type metrics struct {
 	jobRows        *prometheus.CounterVec
 	jobBytes       *prometheus.CounterVec
 	jobSeconds     *prometheus.CounterVec
+	outputs        *prometheus.CounterVec
 
 	mu     sync.Mutex
 	tables map[string]bool
@@ -75,10 +76,11 @@ func newMetrics(n *Node) *metrics {
 		jobRows:    counter("varve_job_rows_total", "Rows that executed jobs of this node wrote.", "table"),
 		jobBytes:   counter("varve_job_bytes_total", "Bytes that executed jobs of this node read and wrote; direction: in, out.", "table", "direction"),
 		jobSeconds: counter("varve_job_seconds_total", "Time that executed jobs of this node took.", "table"),
+		outputs:    counter("varve_outputs_checked_total", "Outputs of completed jobs that were looked at in the store; result: right, wrong (missing, damaged, or other rows than the log says: the node's log names it).", "table", "result"),
 		tables:     map[string]bool{}, behind: map[int32]time.Time{},
 	}
 	m.collectors = []prometheus.Collector{
-		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.records, m.events, m.logEnd, m.jobs, m.jobRows, m.jobBytes, m.jobSeconds, &nodeCollector{n: n, m: m},
+		m.outcomes, m.published, m.failures, m.publishSeconds, m.letters, m.pauses, m.records, m.events, m.logEnd, m.jobs, m.jobRows, m.jobBytes, m.jobSeconds, m.outputs, &nodeCollector{n: n, m: m},
 	}
 	m.registry.MustRegister(m.collectors...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -165,6 +167,11 @@ func (m *metrics) jobDone(table, result string, r *compactor.Result, took time.D
 	m.jobBytes.WithLabelValues(table, "in").Add(float64(r.BytesIn))
 	m.jobBytes.WithLabelValues(table, "out").Add(float64(r.BytesOut))
 	m.jobSeconds.WithLabelValues(table).Add(took.Seconds())
+}
+
+// outputChecked counts an output of a job that was looked at.
+func (m *metrics) outputChecked(table, result string) {
+	m.outputs.WithLabelValues(m.table(table), result).Inc()
 }
 
 // paused counts the beginning of a wait.

@@ -80,6 +80,9 @@ func (o *JobOptions) check() error {
 	if o.MaxJobs == 0 {
 		o.MaxJobs = DefaultMaxJobs
 	}
+	if o.CheckOutputs == 0 {
+		o.CheckOutputs = DefaultCheckOutputs
+	}
 	const least = 100 * time.Millisecond
 	if o.PlanEvery < least || o.Timeout < least || o.Attempts < 1 || o.MaxJobs < 1 || o.Workers < 0 || o.Partitions < 0 {
 		return fmt.Errorf("%w: jobs are planned every %s at most and time out after %s at least; attempts, jobs, workers and partitions are one or more", ErrConfig, least, least)

@@ -49,6 +49,7 @@ type stateWorker struct {
 	pub       *publisher.Publisher
 	keeper    *keeper
 	desk      *jobDesk // nil: the node plans and sends no jobs
+	outputs   *outputChecker
 	gcMu      sync.Mutex
 	gc        *collector.Collector // under gcMu
 	log       *slog.Logger
@@ -95,12 +96,14 @@ func (n *Node) openState(ctx context.Context, p int32, high int64) (out *stateWo
 		}
 	}()
 	w.cond = sync.NewCond(&w.mu)
+	w.outputs = newOutputChecker(w, n.opt.Jobs.CheckOutputs)
 	w.appender = &logAppender{ctx: n.ctx, producer: n.producer, topic: n.topics.Transactions, partition: p, box: w.box}
 	w.machine = state.New(state.Config{
 		Store: st, Bodies: n.bodies, Log: w.appender, Logger: w.log,
 		Applied: func(o *record.OutcomeMessage) {
 			n.metrics.applied(p, o)
 			w.sawOutcome(o)
+			w.outputs.applied(o)
 		},
 		Outcomes: &outcomeSender{ctx: n.ctx, producer: n.producer, topic: n.topics.Outcomes, partition: p, box: w.box},
 	})
@@ -314,6 +317,9 @@ func (w *stateWorker) run(ctx context.Context) (err error) {
 		if w.n.remote != nil {
 			pubs.Go(func() { w.lookAround(ctx, &pubs) })
 		}
+	}
+	if w.outputs != nil {
+		pubs.Go(func() { w.outputs.run(ctx) })
 	}
 	if w.desk != nil {
 		pubs.Go(func() { w.desk.run(ctx) })

@@ -352,6 +352,7 @@ func (j *jobFlags) add(cmd *cobra.Command) {
 	f.DurationVar(&j.o.Timeout, "job-timeout", topology.DefaultJobTimeout, "`time` of silence after which a worker's job is given to another")
 	f.IntVar(&j.o.Attempts, "job-attempts", topology.DefaultJobAttempts, "attempts at a job before its files are free again")
 	f.Int64Var(&j.o.MaxJobs, "max-jobs", topology.DefaultMaxJobs, "open jobs of the deployment; each partition of the log has its share")
+	f.IntVar(&j.o.CheckOutputs, "check-outputs", topology.DefaultCheckOutputs, "of so many completed jobs the outputs of one are looked at in the store; -1: of none")
 	f.IntVar(&j.o.Workers, "compactions", 0, "jobs that this node executes at a time (default: half the processors)")
 	f.IntVar(&j.o.Partitions, "job-partitions", 0, "partitions of the jobs topic where it is made (default 32 on a cluster, 1 embedded)")
 }

@@ -51,10 +51,7 @@ func (d *deletes) apply(ctx context.Context) error {
 	finder := deletefiles.Finder{
 		Open:   func(ctx context.Context, path string) (objstore.Object, error) { return open(ctx, d.t.store, path) },
 		Schema: d.t.Schema,
-		Unpartitioned: func(spec int32) bool {
-			s := d.t.specs[spec]
-			return s != nil && len(s.Fields) == 0
-		},
+		Spec:   d.t.Spec,
 	}
 	err := finder.Find(ctx, d.files, data)
 	if errors.Is(err, deletefiles.ErrDeletes) {

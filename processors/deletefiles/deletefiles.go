@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -38,6 +40,15 @@ type Data struct {
 	Sequence int64           // data sequence number
 	Vector   bool            // a deletion vector is in force: position-delete files are not
 	Dead     *roaring.Bitmap // takes what is found
+
+	tuple []byte // its partition
+}
+
+// deletion is a delete file, and what it may apply to.
+type deletion struct {
+	*iceberg.Entry
+	tuple  []byte // its partition
+	global bool   // by equality: the files of any partition
 }
 
 // A Finder finds the rows that delete files end.
@@ -46,8 +57,8 @@ type Finder struct {
 	Open func(ctx context.Context, path string) (objstore.Object, error)
 	// Schema is the table's.
 	Schema *schemas.Schema
-	// Unpartitioned says whether a partition spec has no fields.
-	Unpartitioned func(spec int32) bool
+	// Spec is a partition spec of the table; nil: one that is not known.
+	Spec func(id int32) *schemas.Spec
 
 	atOnce int // equality deletes in memory; 0: keysAtOnce
 }
@@ -58,10 +69,12 @@ type Finder struct {
 func (f *Finder) Find(ctx context.Context, deletes []*iceberg.Entry, data []Data) error {
 	at := make(map[string]*Data, len(data))
 	for i := range data {
+		data[i].tuple = f.tuple(data[i].File)
 		at[data[i].File.Path] = &data[i]
 	}
-	var equality []*iceberg.Entry
-	for _, e := range deletes {
+	var equality []deletion
+	for _, entry := range deletes {
+		e := deletion{entry, f.tuple(&entry.File), f.global(entry.File.SpecID)}
 		switch {
 		case len(e.File.KeyMetadata) > 0:
 			return fmt.Errorf("%w: %s is encrypted", ErrDeletes, e.File.Path)
@@ -79,12 +92,12 @@ func (f *Finder) Find(ctx context.Context, deletes []*iceberg.Entry, data []Data
 		}
 	}
 	// Those of the same columns and partition stand together.
-	slices.SortStableFunc(equality, func(a, b *iceberg.Entry) int {
-		return cmp.Or(slices.Compare(a.File.EqualityIDs, b.File.EqualityIDs), cmp.Compare(a.File.SpecID, b.File.SpecID), bytes.Compare(a.File.Partition, b.File.Partition))
+	slices.SortStableFunc(equality, func(a, b deletion) int {
+		return cmp.Or(slices.Compare(a.File.EqualityIDs, b.File.EqualityIDs), cmp.Compare(a.File.SpecID, b.File.SpecID), bytes.Compare(a.tuple, b.tuple))
 	})
 	p := pass{f: f, data: data, room: cmp.Or(f.atOnce, keysAtOnce)}
 	for _, e := range equality {
-		if !slices.ContainsFunc(data, func(d Data) bool { return p.applies(e, &d) }) {
+		if !slices.ContainsFunc(data, func(d Data) bool { return d.Sequence < *e.Sequence && e.within(&d) }) {
 			continue
 		}
 		if err := p.take(ctx, e); err != nil {
@@ -94,9 +107,46 @@ func (f *Finder) Find(ctx context.Context, deletes []*iceberg.Entry, data []Data
 	return p.end(ctx)
 }
 
+// global says whether equality deletes of a partition spec apply to files of any: it
+// has no fields, or such as are always null, which stand for fields that were dropped.
+func (f *Finder) global(spec int32) bool {
+	s := f.Spec(spec)
+	return s != nil && !slices.ContainsFunc(s.Fields, func(p schemas.PartitionField) bool { return p.Transform != schemas.Void })
+}
+
+// tuple is a file's partition, its values of the types that they have by the table's
+// schema: a manifest from before a column was widened has narrower ones.
+func (f *Finder) tuple(d *iceberg.DataFile) []byte {
+	spec := f.Spec(d.SpecID)
+	if spec == nil {
+		return d.Partition
+	}
+	values, err := schemas.DecodeTuple(d.Partition, len(spec.Fields))
+	if err != nil {
+		return d.Partition
+	}
+	for i, v := range values {
+		p := &spec.Fields[i]
+		at := f.Schema.ByID(p.SourceID)
+		if len(v) != 4 || at < 0 {
+			continue
+		}
+		t, err := schemas.TransformResult(p.Transform, p.N, f.Schema.Fields[at].Type)
+		narrow := binary.LittleEndian.Uint32(v)
+		switch {
+		case err != nil:
+		case t.Kind == schemas.Long:
+			values[i] = binary.LittleEndian.AppendUint64(nil, uint64(int32(narrow)))
+		case t.Kind == schemas.Double:
+			values[i] = binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(math.Float32frombits(narrow))))
+		}
+	}
+	return schemas.EncodeTuple(values)
+}
+
 // inForce is d if a position-delete file is in force for it, else nil.
-func inForce(e *iceberg.Entry, d *Data) *Data {
-	if d == nil || d.Vector || d.Sequence > *e.Sequence || d.File.SpecID != e.File.SpecID || !bytes.Equal(d.File.Partition, e.File.Partition) {
+func inForce(e deletion, d *Data) *Data {
+	if d == nil || d.Vector || d.Sequence > *e.Sequence || d.File.SpecID != e.File.SpecID || !bytes.Equal(d.tuple, e.tuple) {
 		return nil
 	}
 	return d
@@ -116,15 +166,42 @@ func (f *Finder) open(ctx context.Context, d *iceberg.DataFile, want []schemas.F
 		err = fmt.Errorf("%w: %s has %d rows, its manifest says %d", ErrDeletes, d.Path, in.NumRows(), d.Records)
 	default:
 		in.MapNames(want)
-		return object, in, nil
+		if err = fits(in, want); err == nil {
+			return object, in, nil
+		}
+		err = fmt.Errorf("%w: %s: %w", ErrDeletes, d.Path, err)
 	}
 	return nil, nil, errors.Join(err, object.Close())
+}
+
+// fits says why a file's columns are none that the wanted ones can be read from.
+func fits(in *rows.File, want []schemas.Field) error {
+	for _, c := range in.Fields() {
+		for i := range want {
+			if f := &want[i]; f.ID == c.ID && f.Type != c.Type && !c.Type.CanWiden(f.Type) {
+				return fmt.Errorf("it has the column %q as %s, which no %s can hold", f.Name, c.Type, f.Type)
+			}
+		}
+	}
+	return nil
+}
+
+// read reads a row group. ErrDeletes: nobody can read it, however often.
+func read(in *rows.File, path string, group int, want []schemas.Field) ([]rows.Column, error) {
+	cols, err := in.ReadGroup(group, want)
+	switch {
+	case errors.Is(err, rows.ErrBadFile), errors.Is(err, rows.ErrUnsupported):
+		return nil, fmt.Errorf("%w: %s: %w", ErrDeletes, path, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cols, nil
 }
 
 const maxPosition = 1<<32 - 1
 
 // positions takes a position-delete file, a row group at a time.
-func (f *Finder) positions(ctx context.Context, e *iceberg.Entry, at map[string]*Data) (err error) {
+func (f *Finder) positions(ctx context.Context, e deletion, at map[string]*Data) (err error) {
 	path := e.File.Path
 	want := []schemas.Field{Path, Position}
 	object, in, err := f.open(ctx, &e.File, want)
@@ -136,9 +213,9 @@ func (f *Finder) positions(ctx context.Context, e *iceberg.Entry, at map[string]
 		return fmt.Errorf("%w: %s has no columns file_path and pos", ErrDeletes, path)
 	}
 	for g := range in.NumRowGroups() {
-		cols, err := in.ReadGroup(g, want)
+		cols, err := read(in, path, g, want)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
 		var name []byte
 		var d *Data

@@ -23,6 +23,7 @@ type world struct {
 	f       Finder
 	data    []Data
 	deletes []*iceberg.Entry
+	specs   map[int32]*schemas.Spec
 }
 
 var table = &schemas.Schema{Fields: []schemas.Field{
@@ -31,7 +32,7 @@ var table = &schemas.Schema{Fields: []schemas.Field{
 }}
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, store: objstore.NewMem()}
+	w := &world{t: t, store: objstore.NewMem(), specs: map[int32]*schemas.Spec{0: {}}}
 	w.f = Finder{
 		Open: func(ctx context.Context, path string) (objstore.Object, error) {
 			key, ok := w.store.Key(path)
@@ -40,10 +41,13 @@ func newWorld(t *testing.T) *world {
 			}
 			return w.store.Open(ctx, key)
 		},
-		Schema: table, Unpartitioned: func(spec int32) bool { return spec == 0 },
+		Schema: table, Spec: func(id int32) *schemas.Spec { return w.specs[id] },
 	}
 	return w
 }
+
+// ints is the table before its first column was widened.
+var ints = &schemas.Schema{Fields: []schemas.Field{{ID: 1, Name: "a", Type: schemas.Of(schemas.Int)}}}
 
 type value struct {
 	a any // int64
@@ -189,6 +193,19 @@ func TestRefused(t *testing.T) {
 			w.equal("d", 2, 0, "", []int32{1}, value{1, nil, nil})
 			w.data[0].File.Records = 2
 		}, "/a has 1 rows, its manifest says 2"},
+		"another type": {func(w *world) { w.equal("d", 2, 0, "", []int32{1}, value{1, nil, nil}); w.f.Schema = ints }, `/a: it has the column "a" as long, which no int can hold`},
+		"damaged": {func(w *world) {
+			w.equal("d", 2, 0, "", []int32{1}, value{1, nil, nil})
+			w.damage(w.deletes[0].File.Path)
+		}, "/d: "},
+		"damaged positions": {func(w *world) {
+			w.at("d", 2, 0, "", "a", 0)
+			w.damage(w.deletes[0].File.Path)
+		}, "/d: "},
+		"damaged data": {func(w *world) {
+			w.equal("d", 2, 0, "", []int32{1}, value{1, nil, nil})
+			w.damage(w.data[0].File.Path)
+		}, "/a: "},
 		"Avro": {func(w *world) {
 			w.equal("d", 2, 0, "", []int32{1}, value{1, nil, nil})
 			w.deletes[0].File.Format = "avro"
@@ -206,5 +223,92 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestScope (H15): a delete file from after a column was widened applies to the files
+// of its partition from before; a partition spec whose fields were all dropped is none,
+// and one that is not known is one.
+func TestScope(t *testing.T) {
+	w := newWorld(t)
+	by := func(id, column, transform int) *schemas.Spec {
+		return &schemas.Spec{ID: int32(id), Fields: []schemas.PartitionField{
+			{SourceID: 2, FieldID: 1000, Transform: schemas.Identity}, {SourceID: int32(column), FieldID: int32(1000 + id), Transform: schemas.TransformKind(transform)},
+		}}
+	}
+	w.specs[1], w.specs[2], w.specs[3] = by(1, 1, int(schemas.Identity)), by(2, 3, int(schemas.Identity)), &schemas.Spec{ID: 3, Fields: []schemas.PartitionField{
+		{SourceID: 2, FieldID: 1000, Transform: schemas.Void}, {SourceID: 1, FieldID: 1001, Transform: schemas.Void},
+	}}
+	tuple := func(values ...[]byte) string { return string(schemas.EncodeTuple(values)) }
+	minus, wide := []byte{0xfe, 0xff, 0xff, 0xff}, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	half, double := []byte{0, 0, 0, 0x3f}, []byte{0, 0, 0, 0, 0, 0, 0xe0, 0x3f}
+	name := []byte("four") // of a string, which stays as it is
+	v := []value{{-2, "four", 0.5}, {1, "four", 0.5}}
+	w.file("narrow", 1, 1, tuple(name, minus), true, v...)
+	w.file("wide", 1, 1, tuple(name, wide), false, v...)
+	w.file("other", 1, 1, tuple(name, []byte{1, 0, 0, 0}), false, v...)
+	w.file("null", 1, 1, tuple(name, nil), false, v...)
+	w.file("half", 1, 2, tuple(name, half), false, v...)
+	w.file("by-position", 1, 2, tuple(nil, half), false, v...)
+	w.file("unknown", 1, 9, "x", false, v...)
+	w.file("newest", 8, 3, tuple(nil, nil), false, v...)
+	w.equal("d-long", 5, 1, tuple(name, wide), []int32{1}, value{-2, nil, nil})
+	w.equal("d-null", 5, 1, tuple(name, nil), []int32{1}, value{1, nil, nil})
+	w.equal("d-double", 5, 2, tuple(name, double), []int32{1}, value{1, nil, nil})
+	w.equal("d-unknown", 5, 9, "x", []int32{1}, value{1, nil, nil})
+	w.at("d-position", 5, 2, tuple(nil, double), "by-position", 0)
+	find := func(want map[string][]uint32) {
+		t.Helper()
+		if err := w.f.Find(t.Context(), w.deletes, w.data); err != nil {
+			t.Fatal(err)
+		}
+		w.dead(want)
+	}
+	find(map[string][]uint32{"narrow": {0}, "wide": {0}, "null": {1}, "half": {1}, "by-position": {0}, "unknown": {1}})
+	w.equal("d-void", 6, 3, tuple(nil, nil), []int32{1}, value{1, nil, nil})
+	all := []uint32{0, 1}
+	find(map[string][]uint32{"narrow": all, "wide": all, "other": {1}, "null": {1}, "half": {1}, "by-position": all, "unknown": {1}})
+}
+
+// at adds a position-delete file of one row of a file.
+func (w *world) at(name string, sequence int64, spec int32, tuple, of string, pos int64) {
+	w.t.Helper()
+	s := &schemas.Schema{Fields: []schemas.Field{Path, Position}}
+	b := rows.NewBatch(s)
+	b.Cols[0].AppendBytes([]byte(w.store.Location(of)))
+	b.Cols[1].AppendInt(pos)
+	b.AppendEvent(rows.Upsert, 0, 0, false)
+	var out bytes.Buffer
+	if _, err := rows.Write(&out, rows.WriteOptions{Schema: s}, b, nil, rows.Extra{}); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.store.Create(w.t.Context(), name, out.Bytes()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.deletes = append(w.deletes, &iceberg.Entry{Status: iceberg.Added, Sequence: &sequence, File: iceberg.DataFile{
+		Content: iceberg.PositionDeletes, Path: w.store.Location(name), Format: "parquet", Records: 1, SpecID: spec, Partition: []byte(tuple),
+	}})
+}
+
+// damage spoils the pages of a file, whose footer stays as it is.
+func (w *world) damage(path string) {
+	w.t.Helper()
+	key, _ := w.store.Key(path)
+	object, err := w.store.Open(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text := make([]byte, object.Size())
+	if _, err := object.ReadAt(text, 0); err != nil {
+		w.t.Fatal(err)
+	}
+	for i := 4; i < 24; i++ {
+		text[i] ^= 0xff
+	}
+	if err := w.store.Delete(w.t.Context(), key); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.store.Create(w.t.Context(), key, text); err != nil {
+		w.t.Fatal(err)
 	}
 }

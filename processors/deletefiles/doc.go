@@ -13,7 +13,9 @@
 // deletion vector, that has all that such files say of it, and they say nothing.
 //
 // An equality-delete file applies to the data files of an earlier sequence number
-// than its own, of its own partition; one of an unpartitioned spec to those of any.
+// than its own, of its own partition; one of an unpartitioned spec to those of any. A
+// spec of which all fields are void is unpartitioned. Partitions are the same if their
+// values are: one from before its column was widened is narrower.
 // A row is ended if it is equal to one of the file's rows in every column of its
 // equality ids; a null is equal to a null. A column that a data file lacks has its
 // initial default there, else it is null.

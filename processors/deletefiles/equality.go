@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/varve-io/varve/schemas"
-	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/rows"
 )
 
@@ -30,20 +29,19 @@ type pass struct {
 // group is the equality deletes of the same columns and scope.
 type group struct {
 	ids    []int32
-	of     *iceberg.DataFile // a delete file of it: its spec and partition are all others'
-	global bool
+	of     deletion // one of it: its scope is all others'
 	fields []schemas.Field
 	last   map[string]int64 // the latest sequence number that ends rows of these values
 	newest int64            // of them
 }
 
-func (p *pass) applies(e *iceberg.Entry, d *Data) bool {
-	return d.Sequence < *e.Sequence &&
-		(p.f.Unpartitioned(e.File.SpecID) || d.File.SpecID == e.File.SpecID && bytes.Equal(d.File.Partition, e.File.Partition))
+// within says whether a data file is in the scope of an equality-delete file.
+func (e *deletion) within(d *Data) bool {
+	return e.global || d.File.SpecID == e.File.SpecID && bytes.Equal(d.tuple, e.tuple)
 }
 
 // take brings the rows of a delete file into memory, and ends the pass where it is full.
-func (p *pass) take(ctx context.Context, e *iceberg.Entry) (err error) {
+func (p *pass) take(ctx context.Context, e deletion) (err error) {
 	g, err := p.group(e)
 	if err != nil {
 		return err
@@ -60,9 +58,9 @@ func (p *pass) take(ctx context.Context, e *iceberg.Entry) (err error) {
 		}
 	}
 	for n := range in.NumRowGroups() {
-		cols, err := in.ReadGroup(n, g.fields)
+		cols, err := read(in, path, n, g.fields)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
 		var key []byte
 		for i := range cols[0].Len() {
@@ -91,20 +89,19 @@ func (p *pass) take(ctx context.Context, e *iceberg.Entry) (err error) {
 }
 
 // group is that of a delete file; the last one of the pass, or a new one.
-func (p *pass) group(e *iceberg.Entry) (*group, error) {
+func (p *pass) group(e deletion) (*group, error) {
 	ids := slices.Clone(e.File.EqualityIDs)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	global := p.f.Unpartitioned(e.File.SpecID)
 	if n := len(p.groups); n > 0 {
-		if g := p.groups[n-1]; slices.Equal(g.ids, ids) && g.global == global && (global || g.of.SpecID == e.File.SpecID && bytes.Equal(g.of.Partition, e.File.Partition)) {
+		if g := p.groups[n-1]; slices.Equal(g.ids, ids) && g.of.global == e.global && (e.global || g.of.File.SpecID == e.File.SpecID && bytes.Equal(g.of.tuple, e.tuple)) {
 			return g, nil
 		}
 	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: %s deletes by equality, and its manifest does not say of which columns", ErrDeletes, e.File.Path)
 	}
-	g := &group{ids: ids, of: &e.File, global: global, last: map[string]int64{}}
+	g := &group{ids: ids, of: e, last: map[string]int64{}}
 	for _, id := range ids {
 		i := p.f.Schema.ByID(id)
 		if i < 0 {
@@ -126,7 +123,7 @@ func (p *pass) end(ctx context.Context) error {
 	for i := range p.data {
 		d := &p.data[i]
 		for _, g := range p.groups {
-			if d.Sequence >= g.newest || !g.global && (d.File.SpecID != g.of.SpecID || !bytes.Equal(d.File.Partition, g.of.Partition)) {
+			if d.Sequence >= g.newest || !g.of.within(d) {
 				continue
 			}
 			if int64(d.Dead.GetCardinality()) == d.File.Records {
@@ -150,9 +147,9 @@ func (p *pass) scan(ctx context.Context, g *group, d *Data) (err error) {
 	row := uint32(0)
 	var key []byte
 	for n := range in.NumRowGroups() {
-		cols, err := in.ReadGroup(n, g.fields)
+		cols, err := read(in, d.File.Path, n, g.fields)
 		if err != nil {
-			return fmt.Errorf("%s: %w", d.File.Path, err)
+			return err
 		}
 		for i := range cols[0].Len() {
 			key = appendValues(key[:0], cols, i)

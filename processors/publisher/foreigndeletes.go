@@ -9,6 +9,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/varve-io/varve/processors/deletefiles"
+	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/statestore"
 )
@@ -18,6 +19,13 @@ import (
 func (r *foreignReader) strike(ctx context.Context, after, both *listing) error {
 	deletes := slices.Concat(after.deletes, both.deletes)
 	r.rec.Deletes = int64(len(deletes))
+	// Their entries leave in manifests that we write (T8).
+	for _, e := range deletes {
+		ours := r.f.Known.Definition.Spec(e.File.SpecID)
+		if theirs, err := r.m.meta.Spec(int64(e.File.SpecID)); ours == nil || err != nil || !sameSpec(ours, theirs) {
+			return r.stopped("%s is a delete file of the partition spec %d, which varve cannot write", e.File.Path, e.File.SpecID)
+		}
+	}
 	var err error
 	r.struck, err = r.find(ctx, deletes, [...]*listing{after, both}, func(string) bool { return true })
 	return err
@@ -56,9 +64,11 @@ func (r *foreignReader) find(ctx context.Context, deletes []*iceberg.Entry, in [
 	finder := deletefiles.Finder{
 		Open:   r.open,
 		Schema: r.f.Known.Definition.Schema(),
-		Unpartitioned: func(spec int32) bool {
-			s, err := r.m.meta.Spec(int64(spec))
-			return err == nil && len(s.Fields) == 0
+		Spec: func(id int32) *schemas.Spec {
+			if s, err := r.m.meta.Spec(int64(id)); err == nil {
+				return s
+			}
+			return nil
 		},
 	}
 	err := finder.Find(ctx, deletes, data)

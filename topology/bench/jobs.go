@@ -367,7 +367,7 @@ func (o *Options) jobs(ctx context.Context, w *jobsWork) (_ []Result, err error)
 	x := &jobsRun{o: o, w: w, log: log, topics: topics, failed: make(chan error, 1), metrics: record.Ref{Path: "_varve/varve/bodies/m", Length: 1, Hash: record.Hash{2}}}
 	spec := nodeSpec{
 		Deployment: deployment, Data: filepath.Join(o.dir, w.name), Partitions: 1, Roles: []string{topology.RoleState, topology.RolePlanner}, CPUProfile: o.CPUProfile,
-		Jobs: topology.JobOptions{Partitions: 1, MaxJobs: 2 * w.jobs},
+		Jobs: topology.JobOptions{Partitions: 1, MaxJobs: 2 * w.jobs, CheckOutputs: -1}, // there are none
 	}
 	if x.maps, err = o.writeMaps(ctx, spec.Data, deployment, w, log); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@
 // "random" for one of the clock),
 // VARVE_KILLS (kills on the embedded broker; a third of them on Kafka),
 // VARVE_COMMITS (commits of the long-run test), VARVE_CLUSTER_STEPS (what goes
-// wrong in TestCluster, whose figures -v shows), VARVE_FIXTURES (events of other
+// wrong in TestCluster, whose figures -v shows), VARVE_STEP (the one step of
+// TestJobKilledAtEachStep that runs) and VARVE_LONG (it runs on Kafka too), VARVE_FIXTURES (events of other
 // systems), VARVE_SERVERS=1 (tests with real servers and foreign readers run).
 package endtoend

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,10 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/varve-io/varve/processors/deletefiles"
+	"github.com/varve-io/varve/schemas"
+	"github.com/varve-io/varve/schemas/iceberg"
 	"github.com/varve-io/varve/schemas/record"
+	"github.com/varve-io/varve/schemas/restcat"
 	"github.com/varve-io/varve/schemas/rows"
 	"github.com/varve-io/varve/topology"
 	"github.com/varve-io/varve/topology/readers"
@@ -690,4 +694,170 @@ func TestForeignDeleteFiles(t *testing.T) {
 	s.load(t, n, 50)
 	s.holds(n, steps...)
 	s.replayed(n)
+}
+
+// TestForeignDeleteFilesStay: our commits do not come through while other writers'
+// delete files stay, come with a vector, move to another manifest, and leave; a
+// compaction that began before a delete keeps the sequence number from then, so the
+// delete applies to its copies. Nothing comes back, and what the source says
+// meanwhile stands (H13, H15).
+func TestForeignDeleteFilesStay(t *testing.T) {
+	s, n := newOutsideWith(t, topology.NodeOptions{Jobs: quickJobs, Roles: topology.Roles()})
+	ctx := longContext(t)
+	s.load(t, n, 150)
+	s.visible(ctx, n)
+	w := &otherWriter{t: t, s: s}
+	var names []string
+	for name, v := range s.want(nil).keys {
+		if v.row != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	all, same := func(*otherRow) bool { return true }, func(r otherRow) *otherRow { return &r }
+	var steps []foreignStep
+	for round, lineage := range []bool{true, false} {
+		gone := names[8*round : 8*round+4]
+		s.proxy.hold(true)
+		published := s.now(nil).taken // whatever the source says from here is later than what the others do
+		taken := func(deletes int64) {
+			t.Helper()
+			main := s.metadata().Current().ID
+			waitUntil(t, "the log has what the other writers committed", func() bool {
+				info := s.info(n)
+				return info.Head.SnapshotID == main && len(info.Held) == 0 && info.Head.Deletes == deletes
+			})
+			if _, err := n.Produce(ctx, s.f.def.SourceTopic, s.f.partitions, s.f.take(30), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := s.metadata().LastSequence
+		step := func(c func(h *otherHead) change, gone ...string) {
+			t.Helper()
+			w.do(c)
+			rows := map[string]*otherRow{}
+			for _, name := range gone {
+				rows[name] = nil
+			}
+			steps = append(steps, foreignStep{published, rows})
+		}
+		step(func(*otherHead) change { return change{op: "delete", equal: []string{gone[0], "nobody"}} }, gone[0])
+		taken(1)
+		// What the delete ended is copied, and it applies to the copy.
+		step(func(h *otherHead) change {
+			c := w.rewrite(h, "replace", lineage, all, same)
+			c.older, c.renew = &before, true
+			return c
+		})
+		taken(1)
+		stop(t, n)
+		n = start(t, s.o)
+		again := names[8*round+4]
+		step(func(h *otherHead) change {
+			c := w.delete(h, gone[1], again)
+			c.equal = []string{gone[2], again}
+			return c
+		}, gone[1], gone[2], again)
+		taken(2)
+		step(func(*otherHead) change { return change{op: "replace", renew: true} })
+		taken(2)
+		// One that heeds them takes them out.
+		step(func(h *otherHead) change {
+			c := w.rewrite(h, "overwrite", lineage, all, func(r otherRow) *otherRow {
+				if slices.Contains(gone, r.name) || r.name == again {
+					return nil
+				}
+				return &r
+			})
+			c.clear = true
+			return c
+		}, gone[3])
+		taken(0)
+		step(func(*otherHead) change { return change{op: "delete", equal: []string{gone[0], names[8*round+5]}} }, gone[0], names[8*round+5])
+		taken(1)
+		s.proxy.hold(false)
+		s.holds(n, steps...)
+	}
+	s.load(t, n, 100)
+	s.holds(n, steps...)
+	s.replayed(n)
+}
+
+// TestForeignDeleteFilesStop: delete files that cannot be taken stop the table, by
+// name and without a key in what is said, and by no more than that: once main is set
+// back, or the file is whole again, the table goes on by itself (H11, H15).
+func TestForeignDeleteFilesStop(t *testing.T) {
+	s, n := newOutside(t)
+	s.load(t, n, 150)
+	ctx := longContext(t)
+	s.visible(ctx, n)
+	w := &otherWriter{t: t, s: s}
+	shown := &schemas.Spec{ID: 1, Fields: []schemas.PartitionField{{SourceID: 1, FieldID: 1000, Name: "who", Transform: schemas.Identity}}}
+	s.commit(restcat.AddSpec(shown))
+	var written string
+	spoil := func(what func(d *iceberg.DataFile)) change {
+		return change{spoil: func(d *iceberg.DataFile) {
+			written = w.local(d.Path)
+			if what != nil {
+				what(d)
+			}
+		}}
+	}
+	damage := func(whole []byte) {
+		text := slices.Clone(whole)
+		for i := 4; i < 40; i++ {
+			text[i] ^= 0xff
+		}
+		w.must(os.WriteFile(written, text, 0o644))
+	}
+	secret := "nobody-else"
+	for name, c := range map[string]struct {
+		change
+		file func(whole []byte)
+		want string
+	}{
+		"encrypted":           {spoil(func(d *iceberg.DataFile) { d.KeyMetadata = []byte{1} }), nil, "-eq.parquet is encrypted"},
+		"of an unknown field": {spoil(func(d *iceberg.DataFile) { d.EqualityIDs = []int32{77} }), nil, "field id 77"},
+		"elsewhere":           {spoil(func(d *iceberg.DataFile) { d.Path = "file:///elsewhere/d.parquet" }), nil, "/elsewhere/d.parquet does not lie in the warehouse"},
+		"a wrong count":       {spoil(func(d *iceberg.DataFile) { d.Records = 9 }), nil, "has 1 rows, its manifest says 9"},
+		"of a spec that shows a key": {func() change {
+			c := spoil(func(d *iceberg.DataFile) { d.SpecID, d.Partition = 1, schemas.EncodeTuple([][]byte{[]byte(secret)}) })
+			c.of = shown
+			return c
+		}(), nil, "-eq.parquet is a delete file of the partition spec 1, which varve cannot write"},
+		"missing": {spoil(nil), func([]byte) { w.must(os.Remove(written)) }, "-eq.parquet is missing"},
+		"damaged": {spoil(nil), damage, "-eq.parquet: "},
+	} {
+		back := s.metadata().Current().ID
+		c.op, c.equal = "delete", []string{secret}
+		var whole []byte
+		w.before = func() {
+			if c.file != nil {
+				var err error
+				whole, err = os.ReadFile(written)
+				w.must(err)
+				c.file(whole)
+			}
+		}
+		w.do(func(*otherHead) change { return c.change })
+		w.before = nil
+		why := ""
+		waitUntil(t, "the table stops: "+name, func() bool {
+			st, err := n.Status(ctx)
+			w.must(err)
+			why = st.Waiting[s.f.def.Name]
+			return why != ""
+		})
+		if !strings.Contains(why, c.want) || !strings.Contains(why, s.f.def.Name) || !strings.Contains(why, "set branch main back") || strings.Contains(why, secret) {
+			t.Errorf("%s: %s", name, why)
+		}
+		if c.file == nil {
+			s.commit(restcat.SetRef(iceberg.MainBranch, "branch", back, nil))
+		} else {
+			w.must(os.WriteFile(written, whole, 0o644))
+		}
+		s.load(t, n, 20)
+		s.visible(ctx, n)
+	}
+	s.holds(n)
 }

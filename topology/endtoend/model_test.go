@@ -199,8 +199,16 @@ type decidedLog interface {
 // readHistory reads the decided log of a table: what was accepted.
 func readHistory(ctx context.Context, t testing.TB, n decidedLog, table string) *history {
 	t.Helper()
+	h, err := decidedHistory(ctx, n, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func decidedHistory(ctx context.Context, n decidedLog, table string) (*history, error) {
 	h := &history{outputs: map[string]bool{}}
-	if err := n.Transactions(ctx, table, 0, func(d *processors.Decided) error {
+	err := n.Transactions(ctx, table, 0, func(d *processors.Decided) error {
 		if d.Outcome.Table != table || d.Outcome.Derived || d.Outcome.Outcome.Code != record.Accepted && d.Outcome.Outcome.Code != record.Partly {
 			return nil
 		}
@@ -233,10 +241,8 @@ func readHistory(ctx context.Context, t testing.TB, n decidedLog, table string) 
 			h.commits = append(h.commits, commit{*v.(*record.SnapshotCommitted), d.Record.Offset})
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return h
+	})
+	return h, err
 }
 
 // check reads every committed version of the table with iceberg-go and holds

@@ -162,6 +162,12 @@ type change struct {
 	equal  []string                   // an equality-delete file of these keys
 	by     []int32                    // its columns; nil: the key
 	at     map[string]*roaring.Bitmap // a position-delete file, by data file
+	older  *int64                     // the data sequence number of the added files; nil: the commit's
+	renew  bool                       // every manifest is written anew
+	clear  bool                       // the delete files leave
+	// of, if set, is the spec of the delete files, and spoil changes their entries.
+	of    *schemas.Spec
+	spoil func(d *iceberg.DataFile)
 }
 
 // commit makes a change of what was read; another commit meanwhile is a conflict.
@@ -212,7 +218,7 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		if l.Live() == 0 {
 			continue
 		}
-		lost := false
+		lost := c.renew
 		var entries []iceberg.Entry
 		for _, e := range h.in[l.Path] {
 			e.Status = iceberg.Existing
@@ -220,7 +226,7 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 			if e.File.Format == iceberg.FormatPuffin {
 				of = *e.File.ReferencedDataFile
 			}
-			if c.remove[of] || l.Content != iceberg.Data && c.dead[of] != nil {
+			if c.remove[of] || l.Content != iceberg.Data && (c.dead[of] != nil || c.clear && deletefiles.Is(&e.File)) {
 				e.Status, e.SnapshotID, lost = iceberg.Deleted, &id, true
 			}
 			entries = append(entries, e)
@@ -235,7 +241,7 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 	for i, list := range c.add {
 		path := fmt.Sprintf("%s/data/part-%d-%d-other.parquet", m.Location, w.n, i)
 		n := w.write(path, schema, list)
-		added = append(added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
+		added = append(added, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, Sequence: c.older, File: iceberg.DataFile{
 			Content: iceberg.Data, Path: path, Format: iceberg.FormatParquet, Records: int64(len(list)), Bytes: n, SpecID: spec.ID,
 		}})
 		if w.spec != nil {
@@ -269,9 +275,8 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		for i := range vectors {
 			vectors[i].File.Bytes = size
 		}
-		manifest(iceberg.Deletes, vectors)
 	}
-	var deletes []iceberg.Entry
+	deletes := vectors // in one manifest
 	if len(c.equal) > 0 {
 		path := fmt.Sprintf("%s/theirs/%d-eq.parquet", m.Location, w.n)
 		var list []otherRow
@@ -307,6 +312,14 @@ func (w *otherWriter) commit(h *otherHead, c change) error {
 		deletes = append(deletes, iceberg.Entry{Status: iceberg.Added, SnapshotID: &id, File: iceberg.DataFile{
 			Content: iceberg.PositionDeletes, Path: path, Format: iceberg.FormatParquet, Records: n, Bytes: int64(out.Len()),
 		}})
+	}
+	if c.of != nil {
+		spec = c.of
+	}
+	for i := range deletes {
+		if c.spoil != nil {
+			c.spoil(&deletes[i].File)
+		}
 	}
 	manifest(iceberg.Deletes, deletes)
 	x := iceberg.Snapshot{ID: id, Sequence: seq, TimestampMs: m.LastUpdatedMs + 1, Operation: c.op, SchemaID: &m.CurrentSchema, FirstRowID: &first}
