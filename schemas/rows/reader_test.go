@@ -482,6 +482,9 @@ func FuzzOpen(f *testing.F) {
 		f.Add(written(f, WriteOptions{PageRows: 8}, b))
 		f.Add(written(f, WriteOptions{DeltaIntegers: true, NoDictionary: true, Uncompressed: true}, b))
 	}
+	for _, name := range []string{"int96-plain", "int96-dict", "millis-delta"} {
+		f.Add(foreignTimes(f, name+".parquet"))
+	}
 	f.Add([]byte("PAR1PAR1PAR1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if err := readAll(b); err != nil && !errors.Is(err, ErrBadFile) && !errors.Is(err, ErrUnsupported) {

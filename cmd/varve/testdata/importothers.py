@@ -57,6 +57,10 @@ def make(folder):
             for r in rows:
                 r["born"] = None
         rnd.shuffle(columns)
+        millis = i % 12 in (2, 8)
+        if millis:
+            for r in rows:
+                r["at"] = r["at"] and r["at"].replace(microsecond=r["at"].microsecond // 1000 * 1000)
         if i % 2 == 0:
             types = {
                 "id": pa.int32() if i % 3 == 0 else pa.int64(),
@@ -78,6 +82,8 @@ def make(folder):
                 data_page_size=64 if i % 3 == 1 else None,
                 row_group_size=7 if i % 6 == 2 else 1000,
                 write_statistics=i % 8 != 6,
+                use_deprecated_int96_timestamps=i % 12 == 4,
+                coerce_timestamps="ms" if millis else None,
             )
         else:
             sql = {"id": "BIGINT", "name": "VARCHAR", "qty": "INTEGER", "price": "DOUBLE", "ver": "BIGINT", "born": "DATE", "at": "TIMESTAMP"}
