@@ -90,11 +90,6 @@ func (a *app) importFiles(ctx context.Context, s *session, table string, paths [
 	if dryRun {
 		return a.show(append(result, field{"imported", false}))
 	}
-	if !noWait {
-		if err := a.keysAreTaken(ctx, s, t); err != nil {
-			return err
-		}
-	}
 	bar := a.progress()
 	done := int64(0)
 	out, err := s.Import(ctx, table, files, func(n int64) {

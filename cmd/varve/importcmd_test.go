@@ -104,20 +104,3 @@ func TestTableImport(t *testing.T) {
 		})
 	}
 }
-
-// TestTableImportWithoutTopic: where nobody would ever take the keys of the files, that
-// is said, and none comes in.
-func TestTableImportWithoutTopic(t *testing.T) {
-	data := t.TempDir()
-	run(t, "table", "create", "shop.t", "--data", data, "--format", "rows-json", "--key", "id",
-		"--schema", writeFile(t, "schema.json", `{"type":"struct","fields":[{"id":1,"name":"id","type":"long","required":true},{"id":2,"name":"name","type":"string"}]}`))
-	fields := []schemas.Field{{ID: 1, Name: "id", Type: schemas.Of(schemas.Long)}, {ID: 2, Name: "name", Type: schemas.Of(schemas.String)}}
-	file := parquetOf(t, "good.parquet", fields, []int64{5, 2}, []string{"e", "b"})
-	code, _, errs := varve(t, "table", "import", "shop.t", file, "--data", data)
-	if code != exitUsage || !strings.Contains(errs, "table shop.t has no source topic") {
-		t.Errorf("exit code %d: %s", code, errs)
-	}
-	if got := run(t, "files", "shop.t", "--data", data, "--output", "csv"); strings.Contains(got, ".parquet") {
-		t.Errorf("files came in: %s", got)
-	}
-}
