@@ -226,6 +226,12 @@ func (s *outside) replayed(n *topology.Node) {
 	s.t.Helper()
 	location := n.Store().Location("")
 	stop(s.t, n)
+	if slices.Contains(s.o.Roles, topology.RolePlanner) {
+		// What it planned as it stopped is in the log, and perhaps not in its state.
+		o := s.o
+		o.Roles = []string{topology.RoleState}
+		stop(s.t, start(s.t, o))
+	}
 	replaySame(longContext(s.t), s.t, topology.ReplayOptions{Outside: true}, s.o.Data, location, 1, nil)
 }
 
