@@ -34,7 +34,7 @@ func init() {
 		{"an equality delete ends rows of its own commit", "H15", 60, []edit{{"processors/deletefiles/equality.go",
 			"if g.last[string(key)] > d.Sequence {", "if g.last[string(key)] >= d.Sequence {"},
 			{"processors/deletefiles/equality.go", "if d.Sequence >= g.newest ||", "if d.Sequence > g.newest ||"},
-			{"processors/deletefiles/equality.go", "return d.Sequence < *e.Sequence &&", "return d.Sequence <= *e.Sequence &&"}}},
+			{"processors/deletefiles/deletefiles.go", "return d.Sequence < *e.Sequence &&", "return d.Sequence <= *e.Sequence &&"}}},
 		{"a row that remembers another value comes back", "H10", 600, []edit{{"processors/ingest/import.go",
 			"if !f.Present || f.File == x.File && f.Pos == x.Pos {", "if true {"}}},
 	}...)
