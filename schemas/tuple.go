@@ -3,6 +3,7 @@ package schemas
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // A partition tuple's canonical bytes: for each field of the spec, in its
@@ -18,6 +19,22 @@ func AppendTupleValue(dst, single []byte) []byte {
 	dst = append(dst, 1)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(single)))
 	return append(dst, single...)
+}
+
+// WidenSingle is a single value of a partition as one of type t: from before its
+// column was widened it is a narrower one, of 4 bytes.
+func WidenSingle(v []byte, t Type) []byte {
+	if len(v) != 4 {
+		return v
+	}
+	narrow := binary.LittleEndian.Uint32(v)
+	switch t.Kind {
+	case Long:
+		return binary.LittleEndian.AppendUint64(nil, uint64(int32(narrow)))
+	case Double:
+		return binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(math.Float32frombits(narrow))))
+	}
+	return v
 }
 
 // EncodeTuple is the canonical bytes of a tuple; a nil value is null.

@@ -114,7 +114,11 @@ type Known struct {
 // Makes says whether the commit of this cut makes a snapshot: it has files, or the
 // base lists delete files of other writers, which it takes out (H15).
 func (f *FrozenCut) Makes() bool {
-	return len(f.Files) > 0 || f.Rollback == 0 && f.Head.Deletes > 0
+	return makesSnapshot(len(f.Files), f.Rollback, &f.Head)
+}
+
+func makesSnapshot(files int, rollback int64, base *CatalogHead) bool {
+	return files > 0 || rollback == 0 && base.Deletes > 0
 }
 
 // ShardRange is a shard's source end at the build offset.
@@ -151,7 +155,7 @@ func (s *Store) cut(r *Record, t int64, tab *table) (outcomeOf, error) {
 		}
 		tab.changed = false
 	}
-	if n == 0 && !lacks && tab.head.Deletes == 0 {
+	if !makesSnapshot(n, 0, &tab.head) && !lacks {
 		tab.dirty = true
 		return reject(record.NothingToCut), nil
 	}
@@ -185,7 +189,7 @@ func (s *Store) freezeHead(r *Record, t int64, tab *table, n int) error {
 	encHead(&e, &tab.head)
 	var expire []int64
 	if tab.pending.Rollback == 0 {
-		expire = tab.goes(expired(tab, t, n > 0 || tab.head.Deletes > 0))
+		expire = tab.goes(expired(tab, t, makesSnapshot(n, 0, &tab.head)))
 	}
 	e.u(uint64(len(expire)))
 	for _, id := range expire {
@@ -952,7 +956,7 @@ func checkCommit(t *table, c *record.SnapshotCommitted, files []*FrozenFile) int
 		return 1
 	}
 	// Delete files of others leave with the commit (H15).
-	if (c.SnapshotID != 0) != (len(files) > 0 || t.pending.Rollback == 0 && t.head.Deletes > 0) {
+	if (c.SnapshotID != 0) != makesSnapshot(len(files), t.pending.Rollback, &t.head) {
 		return 2
 	}
 	if c.SnapshotID == 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/varve-io/varve/schemas"
@@ -122,14 +123,11 @@ func (c *outputChecker) look(ctx context.Context, d dueOutputs) error {
 		if rejected[i] {
 			continue
 		}
-		n++
-		for _, at := range d.at {
-			if at != n {
-				continue
-			}
-			if err := c.job(ctx, t, d.offset, &x.Items[i]); err != nil {
-				return err
-			}
+		if n++; !slices.Contains(d.at, n) {
+			continue
+		}
+		if err := c.job(ctx, t, d.offset, &x.Items[i]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -128,17 +126,11 @@ func (f *Finder) tuple(d *iceberg.DataFile) []byte {
 	for i, v := range values {
 		p := &spec.Fields[i]
 		at := f.Schema.ByID(p.SourceID)
-		if len(v) != 4 || at < 0 {
+		if at < 0 {
 			continue
 		}
-		t, err := schemas.TransformResult(p.Transform, p.N, f.Schema.Fields[at].Type)
-		narrow := binary.LittleEndian.Uint32(v)
-		switch {
-		case err != nil:
-		case t.Kind == schemas.Long:
-			values[i] = binary.LittleEndian.AppendUint64(nil, uint64(int32(narrow)))
-		case t.Kind == schemas.Double:
-			values[i] = binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(math.Float32frombits(narrow))))
+		if t, err := schemas.TransformResult(p.Transform, p.N, f.Schema.Fields[at].Type); err == nil {
+			values[i] = schemas.WidenSingle(v, t)
 		}
 	}
 	return schemas.EncodeTuple(values)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/varve-io/varve/processors/deletefiles"
 	"github.com/varve-io/varve/processors/ingest"
 	"github.com/varve-io/varve/processors/state"
 	"github.com/varve-io/varve/schemas"
@@ -173,7 +174,7 @@ func (w *World) readSnapshot(c *record.SnapshotCommitted) (*snapshotData, error)
 	var theirs []*theirDelete
 	for i := range deletes {
 		f := &deletes[i].File
-		if isTheirDelete(&deletes[i]) {
+		if deletefiles.Is(&deletes[i].File) {
 			if c.SnapshotID != 0 {
 				return nil, fmt.Errorf("our snapshot %d lists the delete file %s of another writer (H15)", c.SnapshotID, f.Path)
 			}

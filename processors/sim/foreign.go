@@ -9,6 +9,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/varve-io/varve/processors/deletefiles"
 	"github.com/varve-io/varve/processors/publisher"
 	"github.com/varve-io/varve/schemas"
 	"github.com/varve-io/varve/schemas/dv"
@@ -344,7 +345,7 @@ func (w *World) readHead() (*theirHead, error) {
 				continue
 			case l.Content == iceberg.Data:
 				h.files = append(h.files, &theirFile{entry: e, dead: roaring.New(), vector: roaring.New()})
-			case isTheirDelete(&e):
+			case deletefiles.Is(&e.File):
 				d, err := w.readDelete(&e)
 				if err != nil {
 					return nil, err
@@ -451,7 +452,7 @@ func (w *World) commitTheirs(h *theirHead, c theirChange) error {
 		for _, e := range h.in[l.Path] {
 			e.Status = iceberg.Existing
 			of := e.File.Path
-			if isTheirDelete(&e) {
+			if deletefiles.Is(&e.File) {
 				if c.drop {
 					e.Status, e.SnapshotID, lost = iceberg.Deleted, &t.id, true
 				}

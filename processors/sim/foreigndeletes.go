@@ -29,10 +29,6 @@ type theirDelete struct {
 	value bool
 }
 
-func isTheirDelete(e *iceberg.Entry) bool {
-	return e.File.Content == iceberg.EqualityDeletes || e.File.Content == iceberg.PositionDeletes && e.File.Format == iceberg.FormatParquet
-}
-
 // ends says whether a row of a data file is dead by a delete file.
 func (d *theirDelete) ends(of *iceberg.Entry, vector bool, at, key int, value int64) bool {
 	if !bytes.Equal(of.File.Partition, d.entry.File.Partition) || of.File.SpecID != d.entry.File.SpecID {

@@ -182,6 +182,7 @@ func appendPartition(dst []byte, values [][]byte, types []schemas.Type) ([]byte,
 
 func appendAvroSingle(dst, v []byte, t schemas.Type) ([]byte, error) {
 	bad := fmt.Errorf("%d bytes are no single value of %s", len(v), t)
+	v = schemas.WidenSingle(v, t)
 	switch t.Kind {
 	case schemas.Boolean:
 		if len(v) != 1 {
@@ -194,9 +195,6 @@ func appendAvroSingle(dst, v []byte, t schemas.Type) ([]byte, error) {
 		}
 		return appendAvroLong(dst, int64(int32(binary.LittleEndian.Uint32(v)))), nil
 	case schemas.Long, schemas.Time, schemas.Timestamp, schemas.TimestampTz, schemas.TimestampNs, schemas.TimestampTzNs:
-		if len(v) == 4 && t.Kind == schemas.Long {
-			return appendAvroLong(dst, int64(int32(binary.LittleEndian.Uint32(v)))), nil
-		}
 		if len(v) != 8 {
 			return nil, bad
 		}
@@ -207,10 +205,6 @@ func appendAvroSingle(dst, v []byte, t schemas.Type) ([]byte, error) {
 		}
 		return append(dst, v...), nil
 	case schemas.Double:
-		if len(v) == 4 {
-			f := math.Float32frombits(binary.LittleEndian.Uint32(v))
-			return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(f))), nil
-		}
 		if len(v) != 8 {
 			return nil, bad
 		}
